@@ -281,7 +281,7 @@ class Predictor:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
         asked = Question(top_k, threshold, level, None if subset is None else list(subset), accuracy, of)
-        nothing = Predictions([], *self.decide(self._nothing(), asked), promise=self.promise(asked))
+        nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.promise(asked))
         parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
         found = Predictions.joined([nothing, *parts])
         broken = [image for image in found.broken if image.reason != EMPTY]
@@ -308,7 +308,7 @@ class Predictor:
         given, asked = self.inputs(inputs), question or Question()
         check_number("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
         check_number("workers", workers, "0 or more", workers >= 0)
-        self.decide(self._nothing(), asked)  # what does not fit the hierarchy shows before any image is read
+        self.decide(self.nothing(), asked)  # what does not fit the hierarchy shows before any image is read
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):
             leaves, answers = self.decide(z, asked)
@@ -345,13 +345,13 @@ class Predictor:
             self._check_features(given)
             first = 0
             for names, x in given.batches(batch_size or _ROWS):
-                yield names, self._features(x, first), []
+                yield names, self.feature_outputs(x, first), []
                 first += len(x)
             return
         vision = self.vision
         batches = given.batches(vision.transform, batch_size or vision.batch_size, workers)
         for names, images, broken in batches:
-            yield names, self._nothing() if images is None else vision.outputs(images), broken
+            yield names, self.nothing() if images is None else vision.outputs(images), broken
 
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
@@ -388,7 +388,21 @@ class Predictor:
         """What `hace calibrate` wrote into the run; an error says the command to run."""
         return calibration_of(self.run, self._calibrated_by)
 
-    def _nothing(self) -> Tensor:
+    @property
+    def kinds(self) -> list[str]:
+        """What it takes: "images", "features" or both."""
+        if isinstance(self.model, Trained):
+            return ["images"]
+        return [*(["images"] if self.run.about["data"].get("source") is not None else []), "features"]
+
+    @property
+    def width(self) -> int:
+        """The number of features, for models that take them."""
+        assert not isinstance(self.model, Trained)
+        return self.model.weights["weight"].shape[1]
+
+    def nothing(self) -> Tensor:
+        """Outputs of no sample."""
         return torch.zeros(0, self.loss.num_outputs)
 
     @cached_property
@@ -404,7 +418,7 @@ class Predictor:
             raise ConfigError(f"{self.run.folder} was trained on images, and cannot take features.")
         check_same_features(self.run, given.about)
 
-    def _features(self, x: np.ndarray, first: int) -> Tensor:
+    def feature_outputs(self, x: np.ndarray, first: int = 0) -> Tensor:
         """Raw outputs (B, C) of features (B, d); `first` is the number of their first row, for messages."""
         assert not isinstance(self.model, Trained)  # refused by _check_features
         return torch.cat(list(self.model.outputs(x, first=first)))
@@ -459,14 +473,24 @@ class ExportedPredictor(Predictor):
             raise ConfigError(f"{self.path} takes features, and cannot see images.")
         return Vision(image_view(view), lambda images: self.program.run(images)[0], _IMAGES)
 
+    @property
+    def kinds(self) -> list[str]:
+        """What it takes: "images" or "features"."""
+        return [self.document["input"]["name"]]
+
+    @property
+    def width(self) -> int:
+        """The number of features."""
+        return self.document["input"]["shape"][1]
+
     def _check_features(self, given: FeatureRows) -> None:
         if self.document["preprocessing"] is not None:
             raise ConfigError(f"{self.path} takes images, and no features.")
 
-    def _features(self, x: np.ndarray, first: int) -> Tensor:
-        width = self.document["input"]["shape"][1]
-        if x.shape[1] != width:
-            raise DataError(f"Features must have {width} columns, as in training. Got {x.shape[1]}.")
+    def feature_outputs(self, x: np.ndarray, first: int = 0) -> Tensor:
+        """Raw outputs (B, C) of features (B, d)."""
+        if x.shape[1] != self.width:
+            raise DataError(f"Features must have {self.width} columns, as in training. Got {x.shape[1]}.")
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
             return self.program.run(torch.from_numpy(finite(x.astype(np.float32), "given", first)))[0]
 

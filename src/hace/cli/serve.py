@@ -1,0 +1,168 @@
+"""Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what competes.
+The same server is an API for other programs, with an OpenAPI document at /docs.
+
+Examples:
+  hace serve --demo                                  train a small model on synthetic pictures, and try it
+  hace serve runs/4cd033b43672ca23
+  hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
+  hace serve runs/4cd033b43672ca23 --port 8080 --no-open
+  hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
+  curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
+
+Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between promises; else it is a plain threshold.
+The server listens on this machine only. With another --host everybody who can reach it needs the token; put a proxy with TLS in
+front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ipaddress
+import os
+import secrets
+import socket
+import sys
+import tempfile
+import threading
+import webbrowser
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hace.cli.options import Parser, add_checkpoint
+from hace.errors import ConfigError, HaceError
+from hace.files.reading import optional
+
+if TYPE_CHECKING:
+    from hace.lab.serve.page import Sample
+
+
+def add_arguments(parser: Parser) -> None:
+    """Declare the command's arguments."""
+    add = parser.option
+    add("run_folder", "RUN", "a finished run, or what `hace export` wrote", nargs="?")
+    parser.flag("--demo", "train a small model on synthetic pictures first (half a minute)")
+    add("--port", "PORT", "where to listen; 0: any free port (default: 8000)", type=int, default=8000)
+    add(
+        "--host",
+        "HOST",
+        "the address to listen on (default: 127.0.0.1, this machine only)",
+        default="127.0.0.1",
+    )
+    add("--token", "TOKEN", "what requests must carry (default: none on this machine, else a new one)")
+    add("--samples", "PATH", "photos or features to offer as buttons (default: test samples of the run)")
+    add("--data-root", "PATH", "where the run's data are now, if they were moved")
+    add_checkpoint(parser)
+    add("--device", "DEVICE", "cpu, cuda, cuda:1, mps (default: cpu)", default="cpu")
+    parser.flag("--no-open", "do not open a browser")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Load the model, and answer until it is stopped."""
+    uvicorn = optional("uvicorn", "A server", "serve")
+    optional("fastapi", "A server", "serve")
+    optional("python_multipart", "A server", "serve")
+    if (args.run_folder is None) != args.demo:
+        raise ConfigError(
+            "hace serve must have a RUN, or --demo. Got " + ("both." if args.demo else "neither.")
+        )
+    if not 0 <= args.port < 65536:
+        raise ConfigError(f"--port must be from 0 to 65535. Got {args.port}.")
+    os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
+    local = is_local(args.host)
+    token = args.token or (None if local else secrets.token_urlsafe(16))
+    with tempfile.TemporaryDirectory() as temporary:
+        from hace.lab.serve.predictor import Predictor
+        from hace.lab.serve.server import make_app
+
+        folder, samples = train_demo(Path(temporary)) if args.demo else (args.run_folder, [])
+        predictor = Predictor.from_run(folder, checkpoint=args.checkpoint, device=args.device)
+        samples = samples or sample_buttons(args, folder)
+        with listening(args.host, args.port) as sock:
+            port = sock.getsockname()[1]
+            name = "the demo" if args.demo else Path(folder).resolve().name
+            hosts = ("127.0.0.1", "localhost", "[::1]", args.host) if local else None
+            app = make_app(predictor, title=f"Try {name}", token=token, samples=samples, hosts=hosts)
+            shown = args.host if local else socket.gethostname()
+            address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
+            if not local:
+                print(
+                    f"hace: warning: {args.host} is reachable from other machines, without encryption. Only requests with the "
+                    "token are answered.",
+                    file=sys.stderr,
+                )
+            print(f"{address}\nThe API: http://{shown}:{port}/docs. To stop: Ctrl-C.", flush=True)
+            if not args.no_open:
+                threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
+            config = uvicorn.Config(
+                app,
+                log_level="warning",
+                server_header=False,
+                limit_concurrency=1024,
+                timeout_keep_alive=10,
+                timeout_graceful_shutdown=30,
+            )
+            uvicorn.Server(config).run(sockets=[sock])
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def listening(host: str, port: int) -> socket.socket:
+    """A socket that listens, before anything else says that it does."""
+    try:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=512)
+    except OSError as error:
+        raise ConfigError(
+            f"--host and --port must be free to listen on. Got {host}:{port}: {error.strerror or error}. Try --port 0."
+        ) from error
+
+
+def sample_buttons(args: argparse.Namespace, folder: str | Path) -> list[Sample]:
+    """What the page offers to try at once; without the run's data, nothing."""
+    from hace.lab.serve.page import read_samples, run_samples
+    from hace.lab.serve.predictor import is_exported
+
+    if args.samples is not None:
+        return read_samples(args.samples)
+    if is_exported(folder):
+        return []
+    try:
+        return run_samples(folder, args.data_root)
+    except HaceError as error:
+        print(f"hace: no samples as buttons: {error}", file=sys.stderr)
+        return []
+
+
+def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
+    """A small calibrated model of synthetic pictures: a linear head on features of an untrained network; and some pictures."""
+    import timm
+    import torch
+    from safetensors.torch import save_file
+
+    from hace.data import load_dataset
+    from hace.lab.features.backbones import bare_model, load_backbone
+    from hace.lab.features.extraction import extract
+    from hace.lab.probe.probe import run_probes
+    from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+    from hace.lab.serve.page import some_samples
+    from hace.lab.serve.run_calibration import calibrate_run
+
+    print("training a small model on synthetic pictures of 61 animals", file=sys.stderr, flush=True)
+    weights, features = folder / "untrained.safetensors", folder / "features"
+    torch.manual_seed(0)
+    save_file(bare_model(timm, "test_resnet", 32, pretrained=False).state_dict(), weights)
+    pictures = load_dataset("synthetic", hierarchy="animals", train=40, test=2)
+    extract(pictures, load_backbone("test_resnet", checkpoint=weights, image_size=32), features)
+    data = DataConfig("features", root=str(features))
+    config = ProbeConfig(
+        data=data, loss=LossConfig("hace"), validation=0.3, normalize="standard", epochs=30, lr=4
+    )
+    (made,) = run_probes([config], folder)
+    calibrate_run(made.folder)
+    return made.folder, some_samples(pictures["test"])

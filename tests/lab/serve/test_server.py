@@ -1,0 +1,363 @@
+"""The API of `hace serve`: the answers of `hace predict`, within limits, whatever arrives."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import io
+import json
+import random
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("fastapi")
+from fastapi.testclient import TestClient
+from PIL import Image
+
+from hace import Predictor, cli
+from hace.cli.serve import is_local
+from hace.lab.serve.page import Sample, hierarchy_document, read_samples, run_samples
+from hace.lab.serve.server import Limits, make_app
+
+JSON = {"Content-Type": "application/json"}
+
+
+@pytest.fixture(scope="module")
+def client(predictor: Predictor, demo: tuple[Path, list[Sample]]) -> Any:
+    with TestClient(make_app(predictor, samples=demo[1])) as client:
+        yield client
+
+
+def png(size: tuple[int, int] = (40, 33), seed: int = 0, form: str = "PNG") -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 255, (size[1], size[0], 3), dtype=np.uint8)
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, form)
+    return file.getvalue()
+
+
+PHOTO = {"content": png(), "headers": {"Content-Type": "image/png"}}
+ODD_QUERIES = (
+    "",
+    "?top_k=-1",
+    "?threshold=nan",
+    "?level=%00",
+    f"?subset={'a' * 900}",
+    "?accuracy=1e-400",
+    "?scores=maybe",
+)
+
+
+def lines(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, Any]]:
+    assert cli.main(["predict", *args, "--format", "jsonl"]) == 0
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("query", "options"),
+    [
+        ("", []),
+        ("?top_k=2&threshold=0.6", ["--top-k", "2", "--threshold", "0.6"]),
+        ("?accuracy=0.95", ["--accuracy", "0.95"]),
+        ("?accuracy=0.9&of=answers", ["--accuracy", "0.9", "--of", "answers"]),
+        ("?level=family", ["--level", "family"]),
+        ("?subset=bird&subset=adder", ["--subset", "bird,adder"]),
+    ],
+)
+def test_answers_are_those_of_the_command(
+    client: Any, demo: Any, tmp_path: Path, capsys: Any, query: str, options: list[str]
+) -> None:
+    names = [f"{i}.png" for i in range(3)]
+    for i, name in enumerate(names):
+        (tmp_path / name).write_bytes(png(seed=i))
+    expected = lines(capsys, str(demo[0]), *(str(tmp_path / n) for n in names), *options)
+    files = [("files", (n, (tmp_path / n).read_bytes())) for n in names]
+    many = client.post(f"/predict{query}", files=files).json()["predictions"]
+    encoded = [base64.b64encode((tmp_path / n).read_bytes()).decode() for n in names]
+    as_json = client.post(f"/predict{query}", json={"images": encoded}).json()["predictions"]
+    one = client.post(
+        f"/predict{query}", content=(tmp_path / names[0]).read_bytes(), headers={"Content-Type": "image/png"}
+    ).json()["predictions"]
+    assert [p["sample"] for p in many] == names
+    for found in (many, as_json, one):
+        for prediction, line in zip(found, expected, strict=False):
+            assert prediction["answer"].keys() == line["answer"].keys()
+            assert prediction["answer"]["id"] == line["answer"]["id"]
+            assert prediction["answer"]["probability"] == pytest.approx(
+                line["answer"]["probability"], abs=1e-5
+            )
+            assert [leaf["id"] for leaf in prediction["leaves"]] == [leaf["id"] for leaf in line["leaves"]]
+
+
+def test_rows_of_features_and_scores(client: Any, predictor: Predictor) -> None:
+    x = np.random.default_rng(0).normal(size=(4, predictor.width)).astype(np.float32)
+    found = client.post("/predict?scores=true", json={"features": x.tolist()}).json()["predictions"]
+    expected = predictor.predict(x)
+    assert [p["answer"]["id"] for p in found] == expected.answers.ids
+    np.testing.assert_allclose([p["scores"] for p in found], predictor.feature_outputs(x).numpy(), rtol=1e-5)
+    bad = client.post("/predict", json={"features": [x[0].tolist(), [1.0], [1e300] * predictor.width]}).json()
+    assert [("error" in p) for p in bad["predictions"]] == [False, True, True]
+    assert f"rows of {predictor.width} finite numbers" in bad["predictions"][1]["error"]
+
+
+def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) -> None:
+    model, tree = client.get("/model").json(), client.get("/hierarchy").json()
+    h = predictor.hierarchy
+    assert model["kinds"] == ["images", "features"]
+    assert [p["threshold"] for p in model["promises"]] == [
+        t.threshold for t in predictor.calibration.thresholds
+    ]
+    assert [node["id"] for node in tree["nodes"]] == list(h.nodes)
+    assert [tree["nodes"][v]["id"] for v in tree["leaves"]] == list(h.leaves)
+    assert client.get("/health").json() == {"status": "ok", "waiting": 0}
+    samples = client.get("/samples").json()["samples"]
+    assert len({s["truth"] for s in samples}) == len(samples) == 12
+    assert Image.open(io.BytesIO(client.get("/samples/0").content)).size == (32, 32)
+    assert client.get("/samples/12").status_code == 404
+    assert [s.about["kind"] for s in run_samples(demo[0])] == ["features"] * 12
+    for page in ("/", "/docs", "/try.js", "/try.css"):
+        reply = client.get(page)
+        assert reply.status_code == 200
+        assert reply.headers["x-content-type-options"] == "nosniff"
+        assert not re.search(r"(src|href)=[\"']?(https?:)?//", reply.text), "no external requests"
+
+
+def test_samples_from_a_folder_hide_where_it_is(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(png())
+    (sample,) = read_samples(tmp_path)
+    assert (sample.name, sample.about["kind"]) == ("a.png", "images")
+
+
+@pytest.mark.parametrize(
+    ("status", "words", "query", "request_options"),
+    [
+        (422, "Input should be", "?top_k=0", {"json": {"features": [[1]]}}),
+        (422, "one of features, images", "", {"json": {}}),
+        (422, "Extra inputs", "?colour=red", {"json": {"features": [[1]]}}),
+        (422, "accuracy must be one that was calibrated", "?accuracy=0.123", PHOTO),
+        (422, "level", "?level=kingdom", PHOTO),
+        (422, "give one", "?level=1&threshold=0.5", PHOTO),
+        (422, "base64", "", {"json": {"images": ["%%%"]}}),
+        (422, "Invalid JSON", "", {"content": b"[" * 100_000, "headers": JSON}),
+        (415, "multipart/form-data", "", {"content": b"x", "headers": {"Content-Type": "text/plain"}}),
+        (413, "1 to 64 samples", "", {"json": {"images": [""] * 65}}),
+        (413, "at most 32 MB", "", {"content": b"x" * 33_000_000, "headers": {"Content-Type": "image/png"}}),
+        (400, "", "", {"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}),
+        (405, "", "", {"method": "PUT"}),
+    ],
+)  # fmt: skip
+def test_what_is_refused(client: Any, status: int, words: str, query: str, request_options: Any) -> None:
+    reply = client.request(**{"method": "POST", "url": f"/predict{query}", **request_options})
+    assert reply.status_code == status
+    assert words in reply.text
+    assert "Traceback" not in reply.text
+
+
+def test_token_hosts_and_other_sites(predictor: Predictor) -> None:
+    app = make_app(predictor, token="sesame", hosts=["127.0.0.1"])
+    with TestClient(app, base_url="http://127.0.0.1") as client:
+        assert client.get("/").status_code == client.get("/health").status_code == 200
+        for headers in ({}, {"Authorization": "Bearer sesam"}, {"Authorization": "sesame"}):
+            assert client.get("/model", headers=headers).status_code == 401
+            assert client.post("/predict", headers=headers).status_code == 401
+        assert client.get("/model", headers={"Authorization": "Bearer sesame"}).status_code == 200
+        assert client.get("/", headers={"Host": "evil.example"}).status_code == 403
+        assert client.get("/health", headers={"Sec-Fetch-Site": "cross-site"}).status_code == 403
+        assert (
+            "access-control-allow-origin"
+            not in client.get("/health", headers={"Origin": "https://a.b"}).headers
+        )
+    assert is_local("127.0.0.1")
+    assert is_local("localhost")
+    assert is_local("::1")
+    assert not is_local("0.0.0.0")
+    assert not is_local("example.org")
+
+
+def test_concurrent_requests_share_batches_and_a_full_queue_says_so(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch, serve: Callable[[Any], str]
+) -> None:
+    import httpx
+
+    sizes: list[int] = []
+    gate = threading.Event()
+    real = Predictor.feature_outputs
+
+    def slow(self: Predictor, x: np.ndarray, first: int = 0) -> Any:
+        sizes.append(len(x))
+        gate.wait(20)
+        return real(self, x, first)
+
+    monkeypatch.setattr(Predictor, "feature_outputs", slow)
+    address = serve(make_app(predictor, limits=Limits(waiting=8)))
+    rows = np.random.default_rng(0).normal(size=(30, predictor.width)).astype(np.float32)
+
+    def ask(i: int) -> tuple[int, Any]:
+        reply = httpx.post(f"{address}predict", json={"features": [rows[i].tolist()]}, timeout=60)
+        return reply.status_code, reply.json()
+
+    with ThreadPoolExecutor(30) as pool:
+        first = pool.submit(ask, 0)
+        while not sizes:
+            time.sleep(0.01)
+        rest = [pool.submit(ask, i) for i in range(1, 30)]
+        while httpx.get(f"{address}health").json()["waiting"] < 8:
+            time.sleep(0.01)
+        while sum(f.done() for f in rest) < 21:  # eight wait, the others are told to come back
+            time.sleep(0.01)
+        gate.set()
+        found = [first.result(), *(f.result() for f in rest)]
+    assert sorted(code for code, _ in found) == [200] * 9 + [503] * 21
+    assert sizes == [1, 8]
+    expected = predictor.predict(rows).answers.ids
+    for (code, reply), answer in zip(found, expected, strict=True):
+        if code == 200:
+            assert reply["predictions"][0]["answer"]["id"] == answer
+
+
+def test_slow_clients_and_slow_models(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch, serve: Callable[[Any], str]
+) -> None:
+    import httpx
+
+    address = serve(make_app(predictor, limits=Limits(seconds=1)))
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=30) as slow:
+        slow.sendall(
+            b"POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\nContent-Length: 99\r\n\r\nx"
+        )
+        assert b" 408 " in slow.recv(4000)
+    monkeypatch.setattr(Predictor, "feature_outputs", lambda *args: time.sleep(3))
+    reply = httpx.post(f"{address}predict", json={"features": [[0.0] * predictor.width]}, timeout=30)
+    assert (reply.status_code, reply.json()["detail"]) == (503, "The answer took too long.")
+
+
+def test_one_bad_request_of_a_batch_fails_alone(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch
+
+    from hace.lab.serve.predictor import Question
+    from hace.lab.serve.server import Batcher, Job
+
+    real = Predictor.feature_outputs
+
+    def fails(self: Predictor, x: np.ndarray, first: int = 0) -> Any:
+        if (x == 7).any():
+            raise RuntimeError("a bug")
+        return real(self, x, first)
+
+    monkeypatch.setattr(Predictor, "feature_outputs", fails)
+
+    async def answers() -> list[Any]:
+        rows = [torch.full((1, predictor.width), value) for value in (0.0, 7.0, 1.0)]
+        jobs = [Job("features", ["a"], row, Question(), False) for row in rows]
+        return Batcher(predictor, Limits()).answers(jobs)
+
+    good, bad, other = asyncio.run(answers())
+    assert isinstance(bad, RuntimeError)
+    assert good[0]["sample"] == other[0]["sample"] == "a"
+
+
+def hostile(rng: random.Random, width: int) -> dict[str, Any]:
+    """A bad request: broken images, bombs, wrong types, odd paths and headers."""
+    picture = bytearray(png(seed=rng.randrange(5), form=rng.choice(["PNG", "JPEG", "GIF", "BMP", "WEBP"])))
+    for _ in range(rng.randrange(1, 8)):
+        picture[rng.randrange(len(picture))] = rng.randrange(256)
+    bomb = b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR" + bytes([0, 1, 0x86, 0xA0] * 2) + b"\x08\x02\0\0\0" + bytes(40)
+    value = rng.choice(
+        [None, "x", -1, 1e308, [], {}, [[]], [["x"]], [[1e39] * width], [[0.0] * width] * 70, True]
+    )
+    bodies: list[dict[str, Any]] = [
+        {"content": bytes(picture), "headers": {"Content-Type": "image/png"}},
+        {"content": bytes(picture[: rng.randrange(len(picture))]), "headers": {"Content-Type": "image/*"}},
+        {"content": bomb, "headers": {"Content-Type": "image/png"}},
+        {"files": [("files", (rng.choice(["../../etc/passwd", "a" * 5000, "\u202e.png", ""]), bytes(picture)))]},
+        {"json": {rng.choice(["features", "images", "texts", ""]): value}},
+        {"content": json.dumps({"features": value})[: rng.randrange(30)].encode(), "headers": JSON},
+        {"content": bytes(rng.randrange(256) for _ in range(300)), "headers": JSON},
+        {"content": bytes(picture), "headers": {"Content-Type": "multipart/form-data; boundary=" + "x" * rng.randrange(90)}},
+    ]  # fmt: skip
+    paths = ["/predict"] * 12 + [
+        "/samples/99999999999999999999",
+        "/samples/..%2f..%2fpyproject.toml",
+        "/%00",
+        "/try.py",
+    ]
+    query = rng.choice(
+        [
+            "",
+            "?top_k=-1",
+            "?threshold=nan",
+            "?level=%00",
+            "?subset=" + "a" * 900,
+            "?accuracy=1e-400",
+            "?scores=maybe",
+        ]
+    )
+    return {
+        "method": rng.choice(["POST"] * 9 + ["GET", "PUT", "BREW"]),
+        "url": rng.choice(paths) + query,
+    } | rng.choice(bodies)
+
+
+@pytest.mark.parametrize("count", [120, pytest.param(2000, marks=pytest.mark.slow)])
+def test_bad_requests_get_a_short_reason(client: Any, predictor: Predictor, count: int) -> None:
+    rng = random.Random(count)
+    for _ in range(count):
+        reply = client.request(**hostile(rng, predictor.width))
+        assert reply.status_code < 500, reply.text
+        assert "Traceback" not in reply.text
+        assert "/tmp" not in reply.text
+    good = client.post("/predict", **PHOTO)
+    assert good.json()["predictions"][0]["answer"]["id"]
+
+
+@pytest.mark.slow
+def test_schemathesis_finds_nothing(predictor: Predictor, demo: Any, serve: Callable[[Any], str]) -> None:
+    """Requests made from the OpenAPI document: every reply is one that the document describes."""
+    program = shutil.which("schemathesis", path=str(Path(sys.executable).parent))
+    if program is None:
+        pytest.skip("needs schemathesis: pip install schemathesis")
+    address = serve(make_app(predictor, samples=demo[1]))
+    command = [program, "run", f"{address}openapi.json", "--max-examples", "40", "--seed", "0", "--no-color"]
+    command += [
+        "--exclude-checks",
+        "positive_data_acceptance",
+    ]  # which levels and classes there are is the model's
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
+    assert done.returncode == 0, done.stdout[-6000:]
+
+
+def test_the_command_refuses_what_it_cannot_serve(tmp_path: Path, capsys: Any, demo: Any) -> None:
+    assert cli.main(["serve"]) == 2
+    assert "must have a RUN, or --demo" in capsys.readouterr().err
+    assert cli.main(["serve", "x", "--port", "70000"]) == 2
+    assert "--port must be from 0 to 65535" in capsys.readouterr().err
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        assert cli.main(["serve", str(demo[0]), "--no-open", "--port", port]) == 2
+    assert "must be free to listen on" in capsys.readouterr().err
+    assert cli.main(["export", str(demo[0]), "--page", str(tmp_path / "p"), "--runtime", str(tmp_path)]) == 2
+    assert "--runtime must be a folder with ort.wasm.bundle.min.mjs" in capsys.readouterr().err
+
+
+def test_a_hierarchy_with_two_parents_and_names() -> None:
+    from hace import Hierarchy
+
+    h = Hierarchy.from_edges([("a", "x"), ("b", "x"), ("a", "y")], names={"x": "Ex"})
+    document = hierarchy_document(h)
+    by_id = {node["id"]: node for node in document["nodes"]}
+    parents = [document["nodes"][p]["id"] for p in by_id["x"]["parents"]]
+    assert (sorted(parents), by_id["x"]["names"]) == (["a", "b"], {"ids": "x"})
