@@ -109,6 +109,8 @@ def test_columns_at_mixed_ranks(tmp_path: Path) -> None:
         rows = found / found.sum(axis=1, keepdims=True) if kind == "probs" else found
         report = hace.evaluate(rows, ["husky", "cat"], H, kind=kind, outputs="nodes", labels="nodes")
         assert np.isfinite(report.values["leaves", "top-1"])
+        assert "balanced accuracy" in report.to_text()
+        assert report.to_dict()["classes"] == report.class_scores
 
 
 def test_lists_of_classes_and_scores(tmp_path: Path) -> None:

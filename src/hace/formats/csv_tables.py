@@ -338,7 +338,10 @@ def _paths(
     _need(source, header, levels if label is None else [*levels, label])
     if label is None and len(levels) > 1 and all(level.casefold() in RANKS for level in levels):
         held = list(_pick(source, header, rows, levels))
-        if any("" in cells[: len("".join((c and "x") or " " for c in cells).rstrip())] for _, cells in held):
+        filled = [[bool(cell) for cell in cells] for _, cells in held]
+        if any(
+            cells != sorted(cells, reverse=True) for cells in filled
+        ):  # an empty rank in the middle is skipped
             return rank_paths(
                 source, ((n, cells, []) for n, cells in held), [level.casefold() for level in levels]
             )

@@ -26,8 +26,10 @@ _PREFIX = re.compile(r"([a-z]{1,2})__(.*)", re.DOTALL)
 LINEAGE = re.compile(r"(?:^|[\t,; ])[a-z]{1,2}__[^;\t]*;\s*[a-z]{1,2}__")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12};", re.IGNORECASE)
 _NUMBERED = re.compile(r"(\S+)\s+[-:]\s+(\S.*)", re.DOTALL)
+_ROW_OF_LINEAGE = re.compile(r"([^\t,]*)[\t,]\s*\"?([a-z]{1,2}__[^\t,]*)")
 _SEPARATORS = (" > ", ">", ";", "|", "\t")
 _SPECIESNET = "class order family genus species".split()
+Place = tuple[str, str, str]  # rank, the name that makes the id, the name to show
 
 
 def resolved(pairs: Iterable[tuple[str, str]], taken: Iterable[str]) -> dict[str, str]:
@@ -48,83 +50,81 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
 
     Lines that begin with "#" are comments. A line may end at an inner node. Prefixes such as "f__" are ranks.
     """
-    lines = [(n, line.strip()) for n, line in source.lines() if not line.lstrip().startswith("#")]
+    lines = [line.strip() for _, line in source.lines() if not line.lstrip().startswith("#")]
     if not lines:
         raise FormatError(f"{source.name}: must list paths such as 'A > B'. Got comments alone.")
-    split = [_NUMBERED.fullmatch(line) for _, line in lines]
-    numbered = all(split)
-    ids = [found[1] for found in split if found] if numbered else []
-    twice = [id for id, count in Counter(ids).items() if count > 1]
-    if twice:
-        raise HierarchyError(
-            f"{source.name}: every line must have an id of its own. Got {quoted(twice[0])} twice."
-        )
-    texts = [found[2] for found in split if found] if numbered else [line for _, line in lines]
-    lineages = not numbered and all(LINEAGE.search(text) for text in texts)
+    split = [_NUMBERED.fullmatch(line) for line in lines]
+    numbered, lineages = all(split), all(LINEAGE.search(line) for line in lines)
     if lineages:
-        heads = [re.match(r"(.*?)[\t,]\s*(?=[a-z]{1,2}__)", text) for text in texts]
-        ids = [found[1].strip('" ') if found else "" for found in heads]
-        texts = [text[found.end() :] if found else text for text, found in zip(texts, heads, strict=True)]
-        texts = [re.split(r"[\t,]", text.strip('" '))[0] if ";" in text else text for text in texts]
+        split = [_ROW_OF_LINEAGE.match(line) for line in lines]
+    ids = [found[1].strip('" ') if found else "" for found in split] if numbered or lineages else []
+    texts = [found[2] if found else line for found, line in zip(split, lines, strict=True)] if ids else lines
     mark = separator or (";" if lineages else _separator(source, texts))
-    paths = [tuple(part.strip() for part in text.split(mark)) for text in texts]
+    paths = [tuple(part.strip(' "') for part in text.split(mark)) for text in texts]
     if lineages:
         paths = [tuple(part for part in path if not part.endswith("__")) for path in paths]
-    for (line, text), path in zip(lines, paths, strict=True):
+    for text, path in zip(lines, paths, strict=True):
         if "" in path or not path or any(part.strip(mark.strip() or None) != part for part in path):
-            source.problems.broken(line, f"every part of a path must have a name. Got {quoted(text)}.")
+            source.problems.broken(None, f"every part of a path must have a name. Got {quoted(text)}.")
     source.problems.raise_broken()
-    own = dict(zip(paths, ids, strict=True)) if numbered else {}
-    if numbered and len(own) < len(paths):
-        twice = next(path for path, count in Counter(paths).items() if count > 1)
-        source.problems.unfit(None, f"the path {quoted(mark.join(twice))} is there twice, with two ids.")
-        source.problems.raise_any()
-    places = dict.fromkeys(path[:k] for path in paths for k in range(1, len(path) + 1))
-    return _of_places(source, places, own, mark, paths, ids if lineages else [])
+    if numbered and (twice := _repeated(ids) or _repeated(paths)):
+        raise HierarchyError(
+            f"{source.name}: every path must have an id of its own. Got {quoted(twice)} twice."
+        )
+    joined = f" {mark.strip()} " if mark.strip() else " > "
+    other: dict[tuple[Place, ...], list[str]] = {}
+    for path, id in zip(paths, ids or [""] * len(paths), strict=True):
+        other.setdefault(tuple(map(_place, path)), []).extend([joined.join(path), "" if numbered else id])
+    own = dict(zip(other, ids, strict=True)) if numbered else {}
+    return _of_places(source, other, own, joined)
+
+
+def _repeated(values: Sequence[Any]) -> Any:
+    return next((value for value, count in Counter(values).items() if count > 1), None)
+
+
+def _place(name: str) -> Place:
+    found = _PREFIX.fullmatch(name)
+    return (_LETTERS.get(found[1], ""), name, found[2]) if found and found[2] else ("", name, name)
 
 
 def _separator(source: SourceText, texts: Sequence[str]) -> str:
-    counts = {mark: sum(mark in text for text in texts) for mark in _SEPARATORS}
-    best = max(_SEPARATORS, key=lambda mark: counts[mark])
-    if not counts[best]:
-        raise FormatError(
-            f"{source.name}: paths must have a separator. Got none of {', '.join(map(repr, _SEPARATORS))} in "
-            f"{quoted(texts[0])}. Name it with separator=... (on the command line: -o separator=/)."
-        )
-    return best
+    best = max(_SEPARATORS, key=lambda mark: sum(mark in text for text in texts))
+    if any(best in text for text in texts):
+        return best
+    raise FormatError(
+        f"{source.name}: paths must have a separator. Got none of {', '.join(map(repr, _SEPARATORS))} in {quoted(texts[0])}. "
+        "Name it with separator=... (on the command line: -o separator=/)."
+    )
 
 
 def _of_places(
     source: SourceText,
-    places: Mapping[tuple[str, ...], Any],
-    own: Mapping[tuple[str, ...], str],
-    mark: str,
-    paths: Sequence[tuple[str, ...]],
-    rows: Sequence[str],
+    other: Mapping[tuple[Place, ...], Sequence[str]],
+    own: Mapping[tuple[Place, ...], str],
+    joined: str,
 ) -> Draft:
-    """Nodes at the places of paths: with their own ids, else by their name where it is theirs alone, else by their path."""
-    counts = Counter(place[-1] for place in places)
-    joined = f" {mark.strip()} " if mark != "\t" else " > "
-    id_of: dict[tuple[str, ...], str] = {}
+    """Nodes at the ends of paths, with other names, and above them.
+
+    Ids are a node's own, else its name where it is its alone, else with its rank, else with all that is above it.
+    """
+    places = dict.fromkeys(path[:k] for path in other for k in range(1, len(path) + 1))
+    counts = Counter(place[-1][1] for place in places)
+    ranked = Counter(place[-1][:2] for place in places)
+    draft, id_of = Draft(flat=True), {}
     for place in places:
-        id_of[place] = own.get(place) or (
-            place[-1] if counts[place[-1]] == 1 and not own else joined.join(place)
-        )
-    draft = Draft(nodes=list(id_of.values()))
+        rank, key, name = place[-1]
+        id = key if counts[key] == 1 else f"{rank}:{key}" if rank and ranked[rank, key] == 1 else ""
+        id = own.get(place, "" if own else id)
+        id_of[place] = id = id or joined.join(part for _, part, _ in place)
+        draft.names[id] = name
+        draft.ranks |= {id: rank} if rank else {}
+    draft.nodes = list(id_of.values())
+    if twice := _repeated(draft.nodes):
+        raise HierarchyError(f"{source.name}: ids must be unique. Got {quoted(twice)} at two places.")
     draft.edges = [(id_of[place[:-1]], id) for place, id in id_of.items() if len(place) > 1]
-    if len(set(draft.nodes)) < len(draft.nodes):
-        twice = next(id for id, count in Counter(draft.nodes).items() if count > 1)
-        source.problems.unfit(None, f"the id {quoted(twice)} is there twice. Ids must be unique.")
-        source.problems.raise_any()
-    for place, id in id_of.items():
-        found = _PREFIX.fullmatch(place[-1])
-        draft.names[id] = found[2] if found and found[2] else place[-1]
-        if found and found[1] in _LETTERS:
-            draft.ranks[id] = _LETTERS[found[1]]
-    other = [(joined.join(place), id) for place, id in id_of.items() if own or counts[place[-1]] == 1]
-    other += [(row, id_of[path]) for row, path in zip(rows, paths, strict=False)]
-    draft.synonyms = resolved(other, id_of.values())
-    draft.flat = True
+    pairs = [(name, id_of[path]) for path, names in other.items() for name in names]
+    draft.synonyms = resolved(pairs, [*draft.nodes, *(draft.names.values() if not own else ())])
     return draft
 
 
@@ -134,11 +134,9 @@ def parse_speciesnet(source: SourceText) -> Draft:
     for line, text in source.lines():
         cells = [cell.strip() for cell in text.split(";")]
         if len(cells) != 7 or not UUID.match(text):
-            source.problems.broken(
-                line, f"expected uuid;class;order;family;genus;species;name, got {quoted(text)}."
-            )
-            continue
-        rows.append((line, cells[1:6], [cells[6], cells[0], ";".join(cells[1:6])]))
+            source.problems.broken(line, f"expected uuid;class;...;species;name, got {quoted(text)}.")
+        else:
+            rows.append((line, cells[1:6], [cells[6], cells[0], ";".join(cells[1:6])]))
     source.problems.raise_broken()
     return rank_paths(source, rows, _SPECIESNET)
 
@@ -163,7 +161,7 @@ def rank_paths(
     """
     about = [name.casefold() for name in others]
     flat = "scientificname" in about and "taxonrank" in about and "species" not in ranks
-    placed: dict[tuple[tuple[str, str], ...], list[str]] = {}
+    placed: dict[tuple[Place, ...], list[str]] = {}
     without = 0
     for _, cells, more in rows:
         names = dict(zip(ranks, (cell.strip() for cell in cells), strict=True))
@@ -172,41 +170,21 @@ def rank_paths(
             if _SYNONYM.search(said.get("taxonomicstatus", "")):
                 continue
             names[said["taxonrank"].casefold() or "species"] = AUTHOR.sub("", said["scientificname"])
-        more = (
-            [name for name, kind in zip(more, about, strict=True) if kind not in _NOT_NAMES]
-            if about
-            else more
-        )
+        if about:
+            more = [name for name, kind in zip(more, about, strict=True) if kind not in _NOT_NAMES]
         epithet, genus = names.get("species", ""), names.get("genus", "")
         if epithet and genus and " " not in epithet and epithet.casefold() != genus.casefold():
             names["species"] = f"{genus} {epithet}"
-        path = tuple((rank, name) for rank, name in names.items() if name)
+        path = tuple((rank, name, name) for rank, name in names.items() if name)
         if path:
             placed.setdefault(path, []).extend(more)
         else:
             without += 1
-    places = dict.fromkeys(path[:k] for path in placed for k in range(1, len(path) + 1))
-    counts = Counter(place[-1][1] for place in places)
-    draft, id_of = Draft(flat=True), {}
-    for place in places:
-        rank, name = place[-1]
-        id = name if counts[name] == 1 else f"{rank}:{name}"
-        if id in draft.ranks:  # the same name and rank in two places
-            id = "/".join(part for _, part in place)
-        if id in draft.ranks:
-            source.problems.unfit(
-                None, f"{quoted(name)} is at one place with two ranks. Give the columns in order."
-            )
-            source.problems.raise_any()
-        id_of[place], draft.ranks[id], draft.names[id] = id, rank, name
-    draft.nodes = list(id_of.values())
-    draft.edges = [(id_of[place[:-1]], id) for place, id in id_of.items() if len(place) > 1]
-    other = [(name, id_of[path]) for path, names in placed.items() for name in names]
-    draft.synonyms = resolved(other, [*draft.nodes, *counts])
+    if not placed:
+        raise FormatError(f"{source.name}: must name taxa. Got empty ranks alone.")
+    draft = _of_places(source, placed, {}, "/")
     if without:
         draft.notes.append(f"{without:,} rows name no taxon (such as blank) and are left out")
-    if not draft.nodes:
-        raise FormatError(f"{source.name}: must name taxa. Got empty ranks alone.")
     return draft
 
 
@@ -248,15 +226,11 @@ def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[i
     by_ancestry = roles["parent"].casefold() == "ancestry"
     taxa: dict[str, tuple[int, dict[str, str], list[str]]] = {}
     for line, cells in rows:
-        if len(cells) != len(header):
-            source.problems.broken(
-                line, f"expected {len(header)} columns as in the header, got {len(cells)}."
-            )
-            continue
-        taxon = {role: cells[i].strip() for role, i in at.items()}
-        id = taxon["id"]
+        taxon = {role: cells[i].strip() for role, i in at.items()} if len(cells) == len(header) else {}
+        id = taxon.get("id", "")
         if not id:
-            source.problems.broken(line, f"the column {quoted(roles['id'])} is empty.")
+            words = f"expected {len(header)} columns as in the header, and an id. Got {quoted(cells)}."
+            source.problems.broken(line, words)
         elif id in taxa:
             source.problems.unfit(line, f"the id {quoted(id)} is on line {taxa[id][0]} already. Remove one.")
         else:
@@ -335,9 +309,8 @@ def add_vernaculars(draft: Draft, header: Sequence[str], rows: Iterable[tuple[in
     if id is None or "vernacularname" not in plain:
         return
     kept, name = set(draft.nodes), plain.index("vernacularname")
-    pairs = [
-        (c[name].strip(), c[id].strip()) for _, c in rows if len(c) == len(plain) and c[id].strip() in kept
-    ]
+    pairs = ((c[name].strip(), c[id].strip()) for _, c in rows if len(c) == len(plain))
+    pairs = [pair for pair in pairs if pair[1] in kept]
     draft.synonyms = {**resolved(pairs, [*kept, *draft.names.values()]), **draft.synonyms}
 
 
@@ -366,9 +339,7 @@ def parse_ncbi(source: SourceText) -> Draft:
             pairs += [(name, id), (unique, id)]
     merged = source.beside("nodes", "merged")
     pairs += [(c[0], c[1]) for _, c in _dump(merged, 2) if c[1] in parents] if merged else []
-    draft.synonyms = resolved(
-        ((n, i) for n, i in pairs if draft.names.get(i) != n), [*parents, *draft.names.values()]
-    )
+    draft.synonyms = resolved(pairs, [*parents, *draft.names.values()])
     draft.notes += [absent(missing)] if missing else []
     draft.notes += [] if names else ["there is no names.dmp beside the file: nodes have numbers, not names"]
     return draft
@@ -396,8 +367,8 @@ def json_taxonomy(source: SourceText, content: Any, parts: bool, relations: Sequ
     categories = content.get("categories") if isinstance(content, dict) else content
     if (
         isinstance(categories, list)
-        and categories
         and all(isinstance(c, dict) and "name" in c for c in categories)
+        and categories
     ):
         grouped = all("supercategory" in c for c in categories)
         if grouped or (categories is not content and not any("children" in c for c in categories)):
@@ -406,113 +377,103 @@ def json_taxonomy(source: SourceText, content: Any, parts: bool, relations: Sequ
 
 
 def _categories(source: SourceText, categories: list[dict[str, Any]]) -> Draft:
+    """Classes below their supercategories. A class that is a group, too, is a leaf below it, or the one node if it is alone."""
     names = [c["name"] for c in categories]
-    if not all(isinstance(name, str) and name for name in names) or len(set(names)) < len(names):
+    if not all(isinstance(name, str) and name for name in names) or _repeated(names):
         raise FormatError(
             f"{source.name}: every category must have a name of its own. Got {listed(names, 5)}."
         )
     above = {c["name"]: str(c.get("supercategory") or "") for c in categories}
-    members = Counter(above.values())
-    group = {}
-    for name in members:
-        only = members[name] == 1 and above.get(name) == name
-        group[name] = "" if only or not name else f"{name} (group)" if name in above else name
-    draft = Draft(leaves=names, nodes=names.copy(), flat=True)
-    draft.edges = [(group[top], name) for name, top in above.items() if group[top]]
-    for name, top in above.items():  # a class below another class, as in a deeper list
-        if group.get(name) and top != name and group[top]:
-            draft.edges = [edge for edge in draft.edges if edge != (group[top], name)]
-            draft.edges += [(group[top], group[name])] if (group[top], group[name]) not in draft.edges else []
-            draft.edges += [(group[name], name)] if (group[name], name) not in draft.edges else []
-    draft.ranks = {id: "supercategory" for id, _ in draft.edges} | dict.fromkeys(names, "category")
+    alone = [
+        name for name, count in Counter(above.values()).items() if count == 1 and above.get(name) == name
+    ]
+    group = {
+        top: f"{top} (group)" if top in above else top for top in above.values() if top and top not in alone
+    }
+    edges: dict[tuple[str, str], None] = {}
+    for name, top in above.items():
+        own, outer = group.get(name, ""), group.get(top, "") if top != name else ""
+        edges |= {(own, name): None} if own else {}
+        edges |= {(outer, own or name): None} if outer else {}
+    draft = Draft(edges=list(edges), leaves=names, nodes=names.copy(), flat=True)
+    draft.ranks = {id: "supercategory" for id, _ in edges} | dict.fromkeys(names, "category")
     pairs = [(str(c["id"]), c["name"]) for c in categories if isinstance(c.get("id"), int | str)]
     for c in categories:
         others: Any = c.get("synonyms") if isinstance(c.get("synonyms"), list) else []
         pairs += [(str(other), c["name"]) for other in [*others, c.get("synset") or ""]]
-    draft.synonyms = resolved(pairs, {*names, *(id for edge in draft.edges for id in edge)})
+    draft.synonyms = resolved(pairs, {*names, *group.values()})
     if not draft.edges:
         draft.notes.append("the categories have no supercategory: the classes are flat")
-    merged = [name for name in members if name and not group[name]]
-    if merged:
-        draft.notes.append(f"classes that are their own supercategory are one node: {listed(merged, 5)}")
+    if alone:
+        draft.notes.append(f"classes that are their own supercategory are one node: {listed(alone, 5)}")
     return draft
 
 
 def _open_images(source: SourceText, tree: dict[str, Any], parts: bool) -> Draft:
-    edges, part_edges, waiting = {}, {}, [tree]
     nodes: dict[str, None] = {}
+    edges: dict[str, dict[tuple[str, str], None]] = {"Subcategory": {}, "Part": {}}
+    waiting: list[Any] = [tree]
     while waiting:
         node = waiting.pop()
-        nodes.setdefault(node["LabelName"])
-        for key, held in (("Subcategory", edges), ("Part", part_edges)):
-            children = node.get(key, [])
-            if not isinstance(children, list) or not all(
-                isinstance(c, dict) and isinstance(c.get("LabelName"), str) and c["LabelName"]
-                for c in children
-            ):
-                raise FormatError(
-                    f"{source.name}: {key} must be a list of nodes with a LabelName, got {quoted(children)}."
-                )
-            held.update({(node["LabelName"], child["LabelName"]): None for child in children})
-            waiting += reversed(children)
-    draft = Draft(edges=[*edges, *(part_edges if parts else ())], nodes=list(nodes), flat=True)
-    draft.edges = list(dict.fromkeys(draft.edges))
-    if part_edges and not parts:
+        id = node.get("LabelName") if isinstance(node, dict) else None
+        if not isinstance(id, str) or not id or not all(isinstance(node.get(key, []), list) for key in edges):
+            raise FormatError(
+                f"{source.name}: nodes must have a LabelName and lists of nodes. Got {quoted(node)}."
+            )
+        nodes.setdefault(id)
+        for key, held in edges.items():
+            below = [
+                child.get("LabelName") if isinstance(child, dict) else None for child in node.get(key, [])
+            ]
+            held |= {(id, name): None for name in below if isinstance(name, str)}
+            waiting += node.get(key, [])[::-1]
+    draft = Draft(
+        edges=list(edges["Subcategory"] | (edges["Part"] if parts else {})), nodes=list(nodes), flat=True
+    )
+    if edges["Part"] and not parts:
         draft.notes.append(
-            f"{len(part_edges):,} Part relations are left out; parts=true (-o parts=true) reads them as edges"
+            f"{len(edges['Part']):,} Part relations are left out; -o parts=true reads them, too"
         )
     return draft
 
 
 def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) -> Draft:
+    def items(key: str, *texts: str) -> Iterator[dict[str, Any]]:
+        for item in (item for graph in graphs if isinstance(graph, dict) for item in graph.get(key, ())):
+            if not isinstance(item, dict) or not all(isinstance(item.get(text), str) for text in texts):
+                raise FormatError(
+                    f"{source.name}: {key} must have {', '.join(texts)}, as text. Got {quoted(item)}."
+                )
+            yield item
+
     draft, obsolete, pairs = Draft(flat=True), {}, []
     typed = '"CLASS"' in source.text
-    for graph in graphs:
-        for node in graph.get("nodes", ()) if isinstance(graph, dict) else ():
-            if not isinstance(node, dict) or not isinstance(node.get("id"), str):
-                raise FormatError(
-                    f"{source.name}: every node of an obograph must have an id, got {quoted(node)}."
-                )
-            meta: Any = node.get("meta") if isinstance(node.get("meta"), dict) else {}
-            id, name = _curie(node["id"]), node.get("lbl")
-            if node.get("type") != ("CLASS" if typed else None):
-                continue
-            values = {
-                v.get("pred", ""): v.get("val")
-                for v in meta.get("basicPropertyValues", ())
-                if isinstance(v, dict)
-            }
-            if meta.get("deprecated") is True:
-                newer = [
-                    v for pred, v in values.items() if pred.endswith("IAO_0100001") and isinstance(v, str)
-                ]
-                obsolete[id] = _curie(newer[0]) if newer else ""
-                continue
-            draft.nodes.append(id)
-            draft.names |= {id: name} if isinstance(name, str) and name else {}
-            pairs += [(s.get("val"), id) for s in meta.get("synonyms", ()) if isinstance(s, dict)]
-            pairs += [(v, id) for pred, v in values.items() if pred.endswith("hasAlternativeId")]
+    for node in items("nodes", "id"):
+        if node.get("type") != ("CLASS" if typed else None):
+            continue
+        id, name, meta = _curie(node["id"]), node.get("lbl"), node.get("meta")
+        about: Any = meta if isinstance(meta, dict) else {}
+        said = [v for v in about.get("basicPropertyValues", ()) if isinstance(v, dict)]
+        values = [(str(v.get("pred")), v["val"]) for v in said if isinstance(v.get("val"), str)]
+        if about.get("deprecated") is True:
+            obsolete[id] = next((_curie(v) for pred, v in values if pred.endswith("IAO_0100001")), "")
+            continue
+        draft.nodes.append(id)
+        draft.names |= {id: name} if isinstance(name, str) and name else {}
+        pairs += [(s.get("val"), id) for s in about.get("synonyms", ()) if isinstance(s, dict)]
+        pairs += [(v, id) for pred, v in values if pred.endswith("hasAlternativeId")]
     kept = dict.fromkeys(draft.nodes)
-    edges, outside = {}, {}
-    wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
-    for graph in graphs:
-        for edge in graph.get("edges", ()) if isinstance(graph, dict) else ():
-            ends: list[Any] = (
-                [edge.get(k) for k in ("obj", "sub", "pred")] if isinstance(edge, dict) else [None]
-            )
-            if not all(isinstance(end, str) for end in ends):
-                raise FormatError(
-                    f"{source.name}: every edge of an obograph must have sub, pred and obj, got {quoted(edge)}."
-                )
-            parent, child, kind = _curie(ends[0]), _curie(ends[1]), ends[2]
-            if child in kept and (kind in wanted or _curie(kind) in wanted):
-                (edges if parent in kept else outside)[parent, child] = None
-    draft.edges, draft.nodes = list(edges), list(kept)
-    pairs += [(old, new) for old, new in obsolete.items() if new in kept]
-    texts = ((name, id) for name, id in pairs if isinstance(name, str))
-    draft.synonyms = resolved(texts, [*kept, *draft.names.values()])
     if not kept:
         raise FormatError(f"{source.name}: the obograph must have classes. Got none.")
+    edges, outside = {}, {}
+    wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
+    for edge in items("edges", "sub", "pred", "obj"):
+        parent, child, kind = _curie(edge["obj"]), _curie(edge["sub"]), edge["pred"]
+        if child in kept and (kind in wanted or _curie(kind) in wanted):
+            (edges if parent in kept else outside)[parent, child] = None
+    draft.edges, draft.nodes = list(edges), list(kept)
+    pairs += [(old, new) for old, new in obsolete.items() if new in kept]
+    draft.synonyms = resolved((p for p in pairs if isinstance(p[0], str)), [*kept, *draft.names.values()])
     note_ontology(draft, outside, len(obsolete))
     return draft
 
@@ -533,9 +494,8 @@ def note_ontology(draft: Draft, outside: Mapping[tuple[str, str], Any], obsolete
         tops = [child for child in dict.fromkeys(child for _, child in outside) if child not in below]
         where = sorted({parent[: parent.find(":") + 1] or parent for parent, _ in outside})
         words = f"; {len(tops):,} terms without another one are tops" if tops else ""
-        draft.notes.append(
-            f"{len(outside):,} parents are not in the file and are left out ({listed(where, 5)}){words}"
-        )
+        left = f"{len(outside):,} parents are not in the file and are left out"
+        draft.notes.append(f"{left} ({listed(where, 5)}){words}")
     if obsolete:
         draft.notes.append(f"{obsolete:,} obsolete terms are left out")
 

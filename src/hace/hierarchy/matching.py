@@ -284,22 +284,21 @@ class Migration:
         without an ancestor in the old version starts at zero.
         """
         old = np.asarray(weight)
-        at, over_nodes = self._columns(len(old)), len(old) == self.old.num_nodes
-        count = self.new.num_nodes
-        sums, total = np.zeros((count, *old.shape[1:])), np.zeros(count)
-        shift = np.zeros(count)
-        kept = np.flatnonzero(at >= 0)
-        np.add.at(sums, at[kept], old[kept])
-        np.add.at(total, at[kept], 1)
-        if bias is not None:
-            np.add.at(shift, at[kept], np.asarray(bias)[kept])
-        rows = sums / np.maximum(total, 1).reshape(-1, *[1] * (old.ndim - 1))
-        shift /= np.maximum(total, 1)
+        sources: list[list[int]] = [[] for _ in self.new.nodes]
+        for column, v in enumerate(self._columns(len(old)).tolist()):
+            if v >= 0:
+                sources[v].append(column)
         for parent, child in self.new.edges.tolist():  # a part begins as the class that it was split from
-            if not total[child] and total[parent]:
-                rows[child], shift[child], total[child] = rows[parent], shift[parent], 1
-        chosen = np.arange(count) if over_nodes else self.new.leaf_nodes
-        return rows[chosen].astype(old.dtype), None if bias is None else shift[chosen].astype(old.dtype)
+            sources[child] = sources[child] or sources[parent]
+        over_nodes = len(old) == self.old.num_nodes
+        chosen = [
+            sources[v] for v in (range(self.new.num_nodes) if over_nodes else self.new.leaf_nodes.tolist())
+        ]
+
+        def moved(rows: np.ndarray) -> np.ndarray:
+            return np.stack([rows[s].mean(axis=0) if s else np.zeros_like(rows[0]) for s in chosen])
+
+        return moved(old), None if bias is None else moved(np.asarray(bias))
 
     def _columns(self, width: int) -> IntArray:
         if width == self.old.num_leaves:

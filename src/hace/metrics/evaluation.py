@@ -29,6 +29,7 @@ from hace.hierarchy.index import is_above
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import curves, measures
+from hace.metrics.answers import class_scores
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.measures import Measure, mean_of, node_of_level
 from hace.metrics.metric_batch import MetricBatch
@@ -309,6 +310,11 @@ class Evaluation:
             for k, title in enumerate(self.level_titles)
         }
 
+    @cached_property
+    def class_scores(self) -> dict[str, float]:
+        """Balanced accuracy and macro-F1 of the best class, over labels that occur and over nodes."""
+        return class_scores(self.hierarchy, self.samples.answers, self.samples.truth)
+
     def class_table(self, level: int | str) -> ClassTable:
         """Accuracy of every node of a level."""
         batch = MetricBatch(self.hierarchy, self.samples.truth, answers=self.samples.answers)
@@ -328,6 +334,7 @@ class Evaluation:
             "distance": self.distance,
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
+            "classes": {name: _plain(value) for name, value in self.class_scores.items()},
             **({} if self.samples.only_leaves else self._curves()),
             **({} if self.calibrated is None else {"calibrated": self.calibrated._curves()}),
         }
@@ -412,6 +419,9 @@ class Evaluation:
         lines = [line for model in models for line in summary_lines(model, model.name)]
         about = [", ".join(f"{key} {value}" for key, value in self.about.items())] if self.about else []
         lines += ["", *about, self._table()]
+        for model in models:
+            said = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
+            lines += ["", f"{model.name}, over classes: {said}"]
         if self.promise is not None:
             found = self.promise_measured()
             lines += [
