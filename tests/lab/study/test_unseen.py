@@ -157,7 +157,7 @@ def test_the_study_compares_methods_at_equal_accuracy() -> None:
         BIRDS, birds(30, 3), birds(20, 4), 2, draws=2, seeds=1, epochs=15, outside=birds(4, 5)[0]
     )
     rows = study.run(lambda text, rows: heard.append(text))
-    assert heard == ["draw 1 of 2, seed 1 of 1", "draw 2 of 2, seed 1 of 1"]
+    assert heard == ["seed 1 of 1, draw 1 of 2", "seed 1 of 1, draw 2 of 2"]
     assert {row["method"] for row in rows} == set(METHODS)
     assert all(0 <= row["outside_named"] <= 100 for row in rows)
     for row in rows:
@@ -170,6 +170,7 @@ def test_the_study_compares_methods_at_equal_accuracy() -> None:
     )
     assert {line["method"] for line in summary(rows)} == set(METHODS)
     assert "leave-one-out" in card(rows)
+    assert "nan" not in card(rows)
 
 
 def test_own_outputs_trained_by_leave_one_out_see_what_is_new() -> None:
