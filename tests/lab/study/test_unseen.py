@@ -10,7 +10,7 @@ import torch
 
 from hace import HCELoss, Hierarchy, build_loss, predict
 from hace.cli.entry import main
-from hace.decisions.ladders import Outcomes, outcomes_of, own_masses
+from hace.decisions.ladders import outcomes_of, own_masses
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.lab.study.unseen import (
@@ -19,7 +19,6 @@ from hace.lab.study.unseen import (
     answers_at,
     at_known,
     card,
-    class_threshold,
     curve,
     draw_classes,
     leave_out,
@@ -110,35 +109,6 @@ def test_own_moves_up_as_its_threshold_grows_and_outcomes_agree_with_predict() -
         assert torch.equal(told, torch.from_numpy(answer))
         said = int((BIRDS.depths[answer] > 0).sum())
         assert said == outcomes.answers_at(np.array([t]))[0]
-
-
-def simple_outcomes(scores: np.ndarray) -> Outcomes:
-    """Samples whose one answer is false up to a threshold; -inf: never answered."""
-    reached = scores[:, None]
-    return Outcomes(reached, np.isfinite(reached).astype(int), scores, np.zeros(len(scores), int), reached)
-
-
-def test_a_promise_over_classes_counts_classes_not_samples() -> None:
-    classes = np.repeat(np.arange(19), [100] + [5] * 18)
-    scores = np.where(classes == 0, 0.9, -np.inf)  # one large class is always false below 0.9
-    assert class_threshold(simple_outcomes(scores), classes, 0.1) == 0.0  # 1 + 1 of 20 classes is a tenth
-    scores = np.where(classes < 2, 0.9, -np.inf)
-    assert 0.9 < class_threshold(simple_outcomes(scores), classes, 0.1) <= 1.0
-    with pytest.raises(DataError, match=r"needs at least 9 classes left out. Got 5"):
-        class_threshold(simple_outcomes(scores[:120]), classes[:120], 0.1)
-
-
-def test_a_promise_over_classes_holds_on_average() -> None:
-    """Classes of very different risk: the mean risk of a new class stays below alpha, over many calibrations."""
-    rng = np.random.default_rng(0)
-    broken = []
-    for _ in range(400):
-        risk = rng.beta(0.5, 1.0, size=20)  # how high the scores of a class's false answers go
-        scores = rng.uniform(0, risk[:, None], size=(20, 8))
-        classes = np.repeat(np.arange(19), 8)
-        t = class_threshold(simple_outcomes(scores[:19].ravel()), classes, 0.2)
-        broken.append((scores[19] >= t).mean())
-    assert 0.1 < np.mean(broken) < 0.2 + 3 * np.std(broken) / 20
 
 
 def birds(samples: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -234,5 +204,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert out.read_text().startswith("draw,seed,method,lost,best,threshold,known_exact")
     assert main([*words, "--methods", "leave-one-out", "--promise", "0.3"]) == 0
     assert "promise 0.3, leave-one-out:" in capsys.readouterr().out
+    assert main([*words, "--methods", "leave-one-out", "--promise", "0.9"]) == 2  # with one class to set it
+    assert "groups must be at least 9 to promise 0.9 of the samples" in capsys.readouterr().err
     assert main([*words, "--methods", "crossentropy"]) == 2
     assert "A method must be one of" in capsys.readouterr().err

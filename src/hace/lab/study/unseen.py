@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
-from hace.decisions.ladders import LADDERS, Outcomes, outcomes_of
-from hace.decisions.scores import Scores
+from hace.decisions.guarantees import guaranteed_threshold
+from hace.decisions.ladders import LADDERS
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
@@ -30,15 +31,9 @@ from hace.linear.trials import Optimization, Trial
 from hace.losses.registry import build_loss
 
 RATES = (8.0, 16.0, 32.0)
-LOST = (
-    0.0,
-    1.0,
-    3.0,
-    6.0,
-)  # points of exact answers on known classes, against the best class of cross-entropy
+LOST = (0.0, 1.0, 3.0, 6.0)  # points of exact answers on known classes, against cross-entropy's best class
 SPLITS = 4  # ways to halve the classes left out
 _STEPS = 150  # thresholds of a curve
-
 
 Rows = list[dict[str, Any]]
 
@@ -154,39 +149,13 @@ def answers_at(
 
 
 def _shares(answer: IntArray, truth: IntArray, unseen: np.ndarray, h: Hierarchy) -> list[float]:
-    exact = answer == truth
-    true = is_above(h, answer, truth) & (np.append(h.depths, 0)[answer] > 0)
-    named = np.append(h.labels, -1)[answer] >= 0
-    far = np.where(
-        answer < 0, h.depths[truth], h.distances(np.maximum(answer, 0), truth, "edges", labels="nodes")
-    )
-    false = ~is_above(h, answer, truth)
-    shares = [
-        100 * float(x.mean())
-        for x in (exact[~unseen], true[~unseen], true[unseen], exact[unseen], named[unseen], false[unseen])
-    ]
-    return [*shares, float(far[~unseen].mean() + far[unseen].mean()) / 2]
-
-
-def class_threshold(outcomes: Outcomes, classes: np.ndarray, alpha: float) -> float:
-    """The least threshold at which new classes are expected to have at most a share alpha of false answers, on average.
-
-    Conformal risk control with a class as the unit: with R_c(t) the share of false answers among the samples of class c,
-    (sum of R_c(t) + 1) / (m + 1) <= alpha over the m classes left out. It assumes that new classes are drawn as these were.
-    """
-    names = np.unique(classes)
-    if (len(names) + 1) * alpha < 1:
-        raise DataError(
-            f"A promise of {1 - alpha:g} over classes needs at least {int(np.ceil(1 / alpha - 1e-9)) - 1} classes left out. "
-            f"Got {len(names)}."
-        )
-    tried = outcomes.thresholds()  # falling from one that answers nothing
-    risk = np.zeros(len(tried))
-    for name in names:
-        mine = outcomes.take(np.flatnonzero(classes == name))
-        risk += mine.loss_at(tried) / len(mine)
-    kept = risk + 1 <= alpha * (len(names) + 1) + 1e-12
-    return float(tried[(len(kept) if kept.all() else int(np.argmin(kept))) - 1])
+    """What a :class:`Point` has behind its threshold."""
+    above, exact, known = is_above(h, answer, truth), answer == truth, ~unseen
+    true, named = above & (np.append(h.depths, 0)[answer] > 0), np.append(h.labels, -1)[answer] >= 0
+    edges = h.distances(np.maximum(answer, 0), truth, "edges", labels="nodes")
+    edges = np.where(answer < 0, h.depths[truth], edges)
+    each = (exact[known], true[known], true[unseen], exact[unseen], named[unseen], ~above[unseen])
+    return [*(100 * float(x.mean()) for x in each), float(edges[known].mean() + edges[unseen].mean()) / 2]
 
 
 def at_known(points: Iterable[Point], least: float) -> Point | None:
@@ -248,65 +217,47 @@ class UnseenStudy:
         return list(self.leave_out)
 
     def _rows(self, left: LeftOut, draw: int, seed: int, rates: dict[str, float]) -> Rows:
-        curves, outside, logs, best, scores = {}, {}, {}, 0.0, {}
-        truth, unseen = left.truths[self.test[1]], left.labels[self.test[1]] < 0
-        for name in dict.fromkeys((BASELINE, *self.methods)):
-            every = self.log_q(left, METHODS[name], seed, rates, scores)
-            logs[name] = every[: len(truth)]
-            log_q, outside[name] = every[: len(truth)], every[len(truth) :]
-            if name == BASELINE:
-                leaves = left.hierarchy.leaf_nodes
-                right = leaves[log_q.numpy()[:, leaves].argmax(axis=1)] == truth
-                best = 100 * float(right[~unseen].mean())
-            curves[name] = curve(log_q, truth, unseen, left.hierarchy, METHODS[name].rule)
+        h, truth, unseen = left.hierarchy, left.truths[self.test[1]], left.labels[self.test[1]] < 0
+        scores: dict[str, Tensor] = {}
+        base = self.log_q(left, METHODS[BASELINE], seed, rates, scores)[: len(truth)].numpy()
+        right = h.leaf_nodes[base[:, h.leaf_nodes].argmax(axis=1)] == truth
+        best = 100 * float(right[~unseen].mean())
         found = []
         for name in self.methods:
+            about, rule = {"draw": draw, "seed": seed, "method": name}, METHODS[name].rule
+            every = self.log_q(left, METHODS[name], seed, rates, scores)
+            log_q, outside = every[: len(truth)], every[len(truth) :]
+            points = curve(log_q, truth, unseen, h, rule)
             for lost in LOST:
-                point = at_known(curves[name], best - lost)
-                row = {"draw": draw, "seed": seed, "method": name, "lost": lost, "best": best}
-                row |= dict.fromkeys(Point._fields, float("nan")) if point is None else point._asdict()
+                point = at_known(points, best - lost) or Point(*[float("nan")] * len(Point._fields))
+                found.append({**about, "lost": lost, "best": best, **point._asdict()})
                 if self.outside is not None:
-                    t = np.inf if point is None else point.threshold
-                    (answer,) = answers_at(outside[name], left.hierarchy, METHODS[name].rule, [t])
-                    row["outside_named"] = 100 * float(
-                        (np.append(left.hierarchy.labels, -1)[answer] >= 0).mean()
-                    )
-                found.append(row)
-            if self.promise is not None:
-                found += self._promised(
-                    logs[name], left, METHODS[name].rule, {"draw": draw, "seed": seed, "method": name}
-                )
+                    (answer,) = answers_at(outside, h, rule, [point.threshold])
+                    named = float((np.append(h.labels, -1)[answer] >= 0).mean())
+                    found[-1]["outside_named"] = float("nan") if np.isnan(point.threshold) else 100 * named
+            found += self._promised(log_q, left, rule, about) if self.promise is not None else []
         return found
 
     def _promised(self, log_q: Tensor, left: LeftOut, rule: str, about: dict[str, Any]) -> Rows:
         """What a threshold set on half of the classes left out does for the other half."""
-        assert self.promise is not None
-        h, y = left.hierarchy, self.test[1]
-        truth, new = left.truths[y], np.flatnonzero(left.labels[y] < 0)
-        found = []
+        h, y, truth = left.hierarchy, self.test[1], left.truths[self.test[1]]
+        new, found = np.unique(y[left.labels[y] < 0]), []
+        form: dict[str, Any] = {"labels": "nodes", "kind": "node_log_probs", "outputs": "nodes"}
         for split in range(SPLITS):
-            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(
-                np.unique(y[new])
-            )
-            setting = np.isin(y[new], order[: len(order) // 2])
-            rows = new[setting]
-            scores = Scores(log_q[rows], h, "node_log_probs", "nodes")
-            outcomes = outcomes_of(scores, truth[rows], rule=rule, labels="nodes")
-            t = class_threshold(outcomes, y[rows], 1 - self.promise)
+            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(new)
+            setting, judging = np.split(order, [len(order) // 2])
+            rows = np.isin(y, setting)
+            z = log_q[torch.from_numpy(rows)]
+            t = guaranteed_threshold(
+                z, truth[rows], h, self.promise, rule=rule, groups=y[rows], **form
+            ).threshold
+            assert isinstance(t, float)
             (answer,) = answers_at(log_q, h, rule, [t])
-            judged = np.flatnonzero((left.labels[y] >= 0) | np.isin(y, order[len(order) // 2 :]))
-            shares = _shares(answer[judged], truth[judged], left.labels[y[judged]] < 0, h)
-            row = {
-                **about,
-                "lost": f"promise {self.promise:g}",
-                "best": float("nan"),
-                **Point(t, *shares)._asdict(),
-            }
-            false = ~is_above(h, answer, truth)
-            row["unseen_false"] = 100 * float(
-                np.mean([false[y == c].mean() for c in order[len(order) // 2 :]])
-            )
-            found.append(row)
+            point = Point(t, *_shares(answer[~rows], truth[~rows], left.labels[y[~rows]] < 0, h))
+            true = is_above(h, answer, truth)
+            over_classes = 100 * float(np.mean([1 - true[y == c].mean() for c in judging]))
+            row = {**about, "lost": f"promise {self.promise:g}", "best": float("nan"), **point._asdict()}
+            found.append({**row, "unseen_false": over_classes})
         return found
 
     def log_q(
