@@ -143,7 +143,7 @@ def test_samples_from_a_folder_hide_where_it_is(tmp_path: Path) -> None:
     ("status", "words", "query", "request_options"),
     [
         (422, "Input should be", "?top_k=0", {"json": {"features": [[1]]}}),
-        (422, "one of features, images", "", {"json": {}}),
+        (422, "one of features, images, texts", "", {"json": {}}),
         (422, "Extra inputs", "?colour=red", {"json": {"features": [[1]]}}),
         (422, "accuracy must be one that was calibrated", "?accuracy=0.123", PHOTO),
         (422, "level", "?level=kingdom", PHOTO),
@@ -261,8 +261,8 @@ def test_one_bad_request_of_a_batch_fails_alone(
     monkeypatch.setattr(Predictor, "feature_outputs", fails)
 
     async def answers() -> list[Any]:
-        rows = [torch.full((1, predictor.width), value) for value in (0.0, 7.0, 1.0)]
-        jobs = [Job("features", ["a"], row, Question(), False) for row in rows]
+        rows = [torch.full((predictor.width,), value) for value in (0.0, 7.0, 1.0)]
+        jobs = [Job("features", ["a"], [row], Question(), False) for row in rows]
         return Batcher(predictor, Limits()).answers(jobs)
 
     good, bad, other = asyncio.run(answers())

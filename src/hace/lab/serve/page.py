@@ -174,6 +174,7 @@ def export_page(
         about = model_document(Predictor.from_run(Path(temporary) / "model.onnx"))
     about["input"] |= {**export.document["input"], "shape": export.document["input"]["shape"][1:]}
     about["input"]["preprocessing"] = view
+    about["kinds"] = [export.document["input"]["name"]]  # an encoder of texts stays behind
     page = {
         "model": about,
         "tree": hierarchy_document(export.run.hierarchy),

@@ -316,7 +316,7 @@ class Predictor:
             start += len(names) + len(broken)
         if isinstance(given, ImageList) and given.empty:
             none = [Broken(start + i, name, EMPTY) for i, name in enumerate(given.empty)]
-            yield Predictions([], *self.decide(self._nothing(), asked), none, start, self.promise(asked))
+            yield Predictions([], *self.decide(self.nothing(), asked), none, start, self.promise(asked))
 
     @property
     def _encoder(self) -> Mapping[str, Any] | None:
@@ -390,10 +390,11 @@ class Predictor:
 
     @property
     def kinds(self) -> list[str]:
-        """What it takes: "images", "features" or both."""
+        """What it takes: "images" or "texts", "features", or both."""
         if isinstance(self.model, Trained):
             return ["images"]
-        return [*(["images"] if self.run.about["data"].get("source") is not None else []), "features"]
+        known = self.run.about["data"].get("source") is not None
+        return [*([("texts" if self.reads_text else "images")] if known else []), "features"]
 
     @property
     def width(self) -> int:
@@ -475,8 +476,8 @@ class ExportedPredictor(Predictor):
 
     @property
     def kinds(self) -> list[str]:
-        """What it takes: "images" or "features"."""
-        return [self.document["input"]["name"]]
+        """What it takes."""
+        return [*(["texts"] if self.reads_text else []), self.document["input"]["name"]]
 
     @property
     def width(self) -> int:

@@ -40,7 +40,7 @@ from hace.lab.serve.page import Sample, hierarchy_document, model_document
 from hace.lab.serve.predictor import Predictions, Predictor, Question
 
 LOG = logging.getLogger("hace.serve")
-PACKAGE = "hace.lab.serve"
+PACKAGE, LONGEST = "hace.lab.serve", 20_000  # letters of a text
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self' blob:; "
     "img-src 'self' blob: data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
@@ -101,6 +101,7 @@ class Body(BaseModel):
     model_config = ConfigDict(extra="forbid", allow_inf_nan=False)
     features: list[list[float]] | None = Field(None, min_length=1, description="Rows of numbers.")
     images: list[str] | None = Field(None, min_length=1, description="Image files in base64.")
+    texts: list[str] | None = Field(None, min_length=1, description="Texts.")
 
 
 @dataclass(eq=False)
@@ -109,7 +110,7 @@ class Job:
 
     kind: str
     names: list[str]
-    rows: Tensor
+    rows: list[Any]
     question: Question
     scores: bool
     answer: asyncio.Future[list[dict[str, Any]]] = field(
@@ -171,9 +172,9 @@ class Batcher:
     def _together(self, jobs: Sequence[Job]) -> dict[Job, list[dict[str, Any]]]:
         """The documents of jobs that ask the same."""
         predictor, kind, question = self.predictor, jobs[0].kind, jobs[0].question
-        rows = torch.cat([job.rows for job in jobs])
-        images = kind == "images"
-        z = predictor.vision.outputs(rows) if images else predictor.feature_outputs(rows.numpy())
+        rows: Any = [row for job in jobs for row in job.rows]
+        rows = rows if kind == "texts" else torch.stack(rows)
+        z = predictor.feature_outputs(rows.numpy()) if kind == "features" else predictor.vision.outputs(rows)
         names = [name for job in jobs for name in job.names]
         made = Predictions(names, *predictor.decide(z, question), promise=predictor.promise(question))
         documents = made.documents()
@@ -213,7 +214,18 @@ def read_row(predictor: Predictor, name: str, values: Sequence[float]) -> Tensor
     return torch.from_numpy(row)
 
 
-READERS: dict[str, Callable[[Predictor, str, Any], Tensor]] = {"images": read_photo, "features": read_row}
+def read_words(predictor: Predictor, name: str, text: str) -> str:
+    """A text."""
+    if not text.strip() or len(text) > LONGEST:
+        raise DataError(f"A text must have 1 to {LONGEST:,} letters. Got {len(text):,}.")
+    return predictor.vision.transform(text)
+
+
+READERS: dict[str, Callable[[Predictor, str, Any], Any]] = {
+    "images": read_photo,
+    "features": read_row,
+    "texts": read_words,
+}
 
 
 async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[str, Any]]]:
@@ -350,7 +362,7 @@ def make_app(
 
     @app.post(
         "/predict",
-        summary="Answers for photos or features.",
+        summary="Answers for photos, texts or features.",
         description="Files as multipart/form-data, one image as the body, or JSON.",
         dependencies=guarded,
         responses=answered,
@@ -377,13 +389,13 @@ def make_app(
 
         async with decoders:
             rows = await asyncio.to_thread(read)
-        good = [i for i, row in enumerate(rows) if isinstance(row, Tensor)]
+        good = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
         documents: list[dict[str, Any]] = [
             {"sample": name, "error": str(row)} for (name, _), row in zip(given, rows, strict=True)
         ]
         if good:
             names = [given[i][0] for i in good]
-            job = Job(kind, names, torch.stack([rows[i] for i in good]), question, options.scores)
+            job = Job(kind, names, [rows[i] for i in good], question, options.scores)
             for i, document in zip(good, await batcher.ask(job), strict=True):
                 documents[i] = document
         return Response(json.dumps({"predictions": documents}), media_type="application/json")

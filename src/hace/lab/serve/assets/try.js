@@ -142,7 +142,7 @@ function softmax(z) {
 }
 
 // ---------------------------------------------------------------- engines: describe(), sample(i), scores(items)
-// An item is { name, file } for a photo, or { name, values } for a row of features.
+// An item is { name, file } for a photo, { name, text }, or { name, values } for a row of features.
 
 class Server {
   constructor() {
@@ -174,8 +174,8 @@ class Server {
   async scores(items) {
     const asked = "predict?top_k=1&scores=true";
     let reply;
-    if (items[0].values) {
-      const body = JSON.stringify({ features: items.map((i) => i.values) });
+    if (!items[0].file) {
+      const body = JSON.stringify(items[0].values ? { features: items.map((i) => i.values) } : { texts: items.map((i) => i.text) });
       reply = await this.fetch(asked, { method: "POST", body, headers: { "Content-Type": "application/json" } });
     } else {
       const body = new FormData();
@@ -491,12 +491,15 @@ async function start() {
   if (strictest && strictest.accuracy < 0.99) $("sure").max = Math.max(80, Math.round(100 * strictest.accuracy));
   const kinds = model.kinds, width = model.input.features;
   $("about").textContent = `${page.tree.leaves.length} classes in a hierarchy of ${tree.nodes.length} nodes. ` +
-    (kinds.includes("images") ? "Show it a photo." : `Give it a row of ${width} features.`);
+    (kinds.includes("images") ? "Show it a photo." : kinds.includes("texts") ? "Give it a text." : `Give it a row of ${width} features.`);
   $("note").textContent = model.note;
   $("drop").hidden = !kinds.includes("images");
-  $("typed").hidden = !kinds.includes("features");
+  const texts = kinds.includes("texts");
+  $("typed").hidden = !texts && !kinds.includes("features");
   $("typed").open = !kinds.includes("images");
-  $("valuesHint").textContent = `${width} numbers per line; several lines make a table.`;
+  $("typed").querySelector("summary").textContent = texts ? "Text" : "Features";
+  $("typed").querySelector("label").textContent = texts ? "One text per line" : "Rows of numbers";
+  $("valuesHint").textContent = texts ? "Several lines make a table." : `${width} numbers per line; several lines make a table.`;
   const languages = [...new Set(tree.nodes.flatMap((n) => Object.keys(n.names || {})))];
   $("languages").hidden = !languages.length;
   $("language").append(element("option", "as in the hierarchy", { value: "" }), ...languages.map((l) => element("option", l, { value: l })));
@@ -517,6 +520,8 @@ async function start() {
   $("files").onchange = $("folder").onchange = (event) => askFiles(event.target.files);
   $("typed").querySelector("form").onsubmit = (event) => {
     event.preventDefault();
+    const lines = $("values").value.split(/\r?\n/).map((l) => l.trim()).filter((l) => l);
+    if (texts) return ask(lines.map((text) => ({ name: text.length > 60 ? `${text.slice(0, 59)}…` : text, text })));
     try { ask(rowsOf($("values").value, width)); } catch (error) { $("status").textContent = error.message; }
   };
   for (const name of ["sure", "language"]) $(name).oninput = show;
