@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _COUNTS = 50  # a feature this large, among whole numbers, is a raw count
 _MOST = 1 << 20  # cells of a batch
+_NAMED = 0.03  # share of the cells from which on a picture names an answer
 
 
 def fit(
@@ -205,6 +206,7 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     """
     figure_module = optional("matplotlib.figure", "A picture", "report")
     import matplotlib
+    from matplotlib import patheffects
 
     places = np.asarray(_embedding(adata, basis))[:, :2]
     ranks = _column(adata, f"{key}_rank").to_numpy()
@@ -215,11 +217,15 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     colours = matplotlib.colormaps["viridis"].resampled(max(len(levels), 2))
     for i, rank in enumerate(levels):
         here = ranks == rank
-        label = f"rank {rank}: {here.sum():,} cells" if rank else f"no answer: {here.sum():,} cells"
+        label = f"{f'rank {rank}' if rank else 'no answer'} ({here.sum():,})"
         axes.scatter(*places[here].T, s=6, color=colours(i) if rank else "#c9c9c9", label=label)
+    halo = [patheffects.withStroke(linewidth=2, foreground="white")]
     for name in sorted({name for name in names if isinstance(name, str)}):
-        x, y = np.median(places[names == name], axis=0)
-        axes.annotate(drawable(name), (x, y), ha="center", fontsize=7, parse_math=False)
+        if (here := names == name).mean() > _NAMED:
+            x, y = np.median(places[here], axis=0)
+            axes.annotate(
+                drawable(name), (x, y), ha="center", fontsize=7, parse_math=False, path_effects=halo
+            )
     axes.set(xticks=[], yticks=[], xlabel=f"{basis} 1", ylabel=f"{basis} 2")
     axes.legend(title="How specific the answer is", fontsize=8, markerscale=2)
     figure.savefig(path, dpi=150)
