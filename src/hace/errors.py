@@ -94,6 +94,10 @@ class DataError(HaceError):
     """Arrays, labels or scores that do not fit the hierarchy or each other."""
 
 
+class GroupWarning(UserWarning):
+    """A column looks like groups of samples and is not used."""
+
+
 class ConfigError(HaceError):
     """A setting, an option or a combination of them that is not allowed."""
 

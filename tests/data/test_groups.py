@@ -10,8 +10,8 @@ import pytest
 
 from hace import Hierarchy
 from hace.data import Dataset, Features, load_dataset
-from hace.data.dataset import GroupWarning, part_of_groups
-from hace.errors import DataError, FormatError
+from hace.data.dataset import part_of_groups
+from hace.errors import DataError, FormatError, GroupWarning
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.samples import make_task
 
@@ -124,3 +124,51 @@ def test_data_without_groups_have_the_fingerprint_they_had() -> None:
     grouped = Dataset("mine", TREE, {"train": Features(TREE, TREE.leaf_nodes[y], names, x, groups=group)})
     assert bare.fingerprint == "aad6f3ef4f568db84c5ac1f9d04b64d7ffa59e96cdd43b7ca838b6e9db006b87"
     assert grouped.fingerprint != bare.fingerprint
+
+
+def test_commands_take_groups_and_mention_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from hace import cli
+
+    x, y, group = features(400, 40)
+    test = np.isin(group, np.unique(group)[::3])
+    np.savez(tmp_path / "f.npz", X=x, y=y, split=np.where(test, "test", "train"), site=group)
+    (tmp_path / "tree.csv").write_text("parent,child\ndog,husky\ndog,beagle\ncat,tabby\ncat,siamese\n")
+    given = [
+        "--features",
+        str(tmp_path / "f.npz"),
+        "--hierarchy",
+        str(tmp_path / "tree.csv"),
+        "--out",
+        str(tmp_path / "runs"),
+    ]
+    words = ["probe", *given, "--epochs", "1", "--validation", "0.2", "-o", "label_kind=index"]
+    assert cli.main(words) == 0
+    assert "hace: " in (said := capsys.readouterr().err)
+    assert "has a column 'site' that is not used" in said
+    assert cli.main([*words, "--groups", "site"]) == 0
+    assert "that is not used" not in capsys.readouterr().err
+    study = [
+        "study",
+        "fair-probe",
+        "--features",
+        f"mine={tmp_path / 'f.npz'}",
+        "--hierarchy",
+        f"mine={tmp_path / 'tree.csv'}",
+    ]
+    study += [
+        "-o",
+        "label_kind=index",
+        "--groups",
+        "site",
+        "--methods",
+        "sce",
+        "--seeds",
+        "1",
+        "--dry-run",
+        "--out",
+        str(tmp_path / "s"),
+    ]
+    assert cli.main(study) == 0
+    np.savez(tmp_path / "f.npz", X=x, y=y, split=np.where(np.arange(400) % 2, "test", "train"), site=group)
+    assert cli.main([*words, "--groups", "site"]) == 2
+    assert "every group must be in one split" in capsys.readouterr().err

@@ -88,7 +88,7 @@ def test_a_promise_is_kept_on_new_samples() -> None:
         clf.predict(NEW[~HELD]) != TRUTH[~HELD]
     ).mean() > 0.2  # the classes themselves keep no such promise
     assert clf.guarantee(0.9, confidence=0.9).threshold > sure.threshold
-    with pytest.raises(ConfigError, match="accuracy must come without a subset"):
+    with pytest.raises(ConfigError, match="accuracy must come with the subset and the pool of calibrate"):
         clf.set_params(subset=[INNER]).predict_node(NEW, accuracy=0.9)
     with pytest.raises(ConfigError, match="level and accuracy must not be given together"):
         clf.predict_node(NEW, level=1, accuracy=0.9)
@@ -106,3 +106,41 @@ def test_calibration_refuses_what_it_cannot_use() -> None:
     flat = HACEClassifier().fit(X, Y).calibrate(NEW, TRUTH)
     assert flat.temperature_ != 1
     assert isinstance(flat.hierarchy_, Hierarchy)
+
+
+def test_promises_and_answers_for_groups() -> None:
+    rng = np.random.default_rng(0)
+    group = np.repeat(np.arange(200), 6)
+    y = (np.arange(200) % 3)[group]
+    x = np.eye(3)[y] * 2 + rng.normal(size=(200, 3))[group] * 0.7 + rng.normal(size=(len(y), 3))
+    train, held, new = group < 60, (group >= 60) & (group < 130), group >= 130
+    clf = HACEClassifier(Hierarchy.from_paths([("a", "0"), ("a", "1"), ("b", "2")]), labels="ids").fit(
+        x[train], y[train]
+    )
+    clf.calibrate(x[held], y[held], group[held])
+    sure = clf.guarantee(0.8)
+    assert (sure.groups, sure.num_groups) == ("new", 35)  # the others fitted the temperature
+    assert clf.guarantee(0.8, group_share=0.7).group_share == 0.7
+    clf.calibrate(x[held], y[held], group[held], temperature=1.0)
+    assert clf.guarantee(0.8).num_groups == 70
+    single = np.mean(clf.predict(x[new]).astype(int) == y[new])
+    answers = clf.predict_node(x[new], level=2, groups=group[new])
+    truth = y[new][np.unique(group[new], return_index=True)[1]]
+    assert np.mean(answers.astype(int) == truth) > single
+    with pytest.raises(ConfigError, match="the subset and the pool of calibrate"):
+        clf.predict_node(x[new], accuracy=0.8, groups=group[new])
+    clf.calibrate(x[held], y[held], group[held], pool="mean")
+    pooled = clf.predict_node(x[new], accuracy=0.8, groups=group[new], pool="mean")
+    assert len(pooled) == 70
+    with pytest.raises(DataError, match="one label for each group"):
+        clf.calibrate(x[held], y[held], group[held] // 2, pool="log")
+
+
+def test_a_promise_within_a_subset() -> None:
+    rng = np.random.default_rng(1)
+    y = np.arange(900) % 3
+    x = np.eye(3)[y] + rng.normal(size=(900, 3)) * 0.6
+    h = Hierarchy.from_paths([("a", "0"), ("a", "1"), ("b", "2")])
+    clf = HACEClassifier(h, labels="ids", subset=["0", "1"]).fit(x[:300], y[:300]).calibrate(x[300:], y[300:])
+    assert 150 < clf.guarantee(0.8).samples < 250  # half of the samples of the two classes
+    assert set(clf.predict_node(x[:50], accuracy=0.8)) <= {"0", "1", "a", None}

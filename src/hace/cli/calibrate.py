@@ -8,12 +8,16 @@ Examples:
   hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                then: hace evaluate --calibration FILE --accuracy 0.95
 
+Samples that come in groups, such as photos of one site, resemble each other: promises are then about new groups, where the data
+of the run have groups or --groups names them. Each group weighs the same; with --group-share S, at least S of new groups keep
+the promise. With --pool a group gets one answer, from all of its samples, and promises are about these answers.
+
 An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two promises:
   --of samples   of all samples, at most 1 - accuracy get a false answer; saying nothing is not false
   --of answers   of the answers that say something, at least the share accuracy is true
 A promise about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it holds
 with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing was
-chosen by looking at them, and that no --subset is used.
+chosen by looking at them, and that they are restricted (--subset) and weighted (--prior) alike.
 
 A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A third
 of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
@@ -25,21 +29,28 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import Parser, add_checkpoint
 from hace.cli.options_scores import (
+    add_prior,
     add_run_data,
     add_score_files,
+    add_subset,
+    groups_of,
     like_probabilities,
     path_sharing,
+    prior_of,
     read_truth,
     scores_of,
+    subset_of,
     warn_of_probabilities,
 )
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from hace.decisions import GuaranteedThreshold
+    from hace.hierarchy import Hierarchy
     from hace.lab.serve.run_calibration import Calibration, Promises
 
 PROMISED = {
@@ -57,6 +68,12 @@ def add_arguments(parser: Parser) -> None:
     add("--of", ("samples", "answers"), "what a promise is about (default: both, where possible)", nargs="+")
     about = "the probability with which promises hold (default: on average; 0.9 for answers)"
     add("--confidence", "C", about, type=float)
+    about = "with groups: the share of new groups that keep a promise (default: on average over new groups)"
+    add("--group-share", "S", about, type=float)
+    about = "one answer per group: from the mean of its log-probabilities, or of its probabilities"
+    add("--pool", ("log", "mean"), about)
+    add_subset(parser)
+    add_prior(parser)
     about = "answers walk down from the root (default), or climb from the best class"
     add("--rule", ("threshold", "climb"), about, default="threshold")
     add("--temperature", "T", "a temperature fitted on other samples; 1 leaves scores unchanged", type=float)
@@ -74,13 +91,15 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
+    from hace.lab.serve.finished_models import open_finished
     from hace.lab.serve.run_calibration import Promises, calibrate_run
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
     )
-    asked = Promises(accuracies, of, args.confidence, args.rule)
-    of_files = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is not None]
+    asked = Promises(accuracies, of, args.confidence, args.rule, args.group_share)
+    files = ("hierarchy", "scores", "labels", "groups")
+    of_files = [f"--{name}" for name in files if getattr(args, name) is not None]
     if args.run_folder is None:
         found, path = calibrate_file(args, asked), Path(args.out or "calibration.json")
         found.write(path)
@@ -100,12 +119,19 @@ def run(args: argparse.Namespace) -> None:
             checkpoint=args.checkpoint,
             coarse=args.coarse,
             out=args.out,
+            **scores_as_asked(args, open_finished(args.run_folder).hierarchy),
         )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
         print(calibration_text(found))
     print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
+
+
+def scores_as_asked(args: argparse.Namespace, h: Hierarchy) -> dict[str, Any]:
+    """How scores are pooled, restricted and weighted before they are calibrated."""
+    subset = None if args.subset is None else subset_of(args.subset, h)
+    return {"pool": args.pool, "subset": subset, "prior": prior_of(args.prior, h)}
 
 
 def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
@@ -134,10 +160,19 @@ def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
     if sharing is not None:
         scores, outputs = leaf_logits(scores, h, "paths", sharing), "leaves"
     options = {"temperature": args.temperature, "split": Path(args.scores).name, "seed": args.seed}
+    options |= {"groups": groups_of(args, len(truth)), **scores_as_asked(args, h)}
     try:
         return calibrate_scores(scores, truth, h, asked, kind=args.kind, outputs=outputs, **options)
     except DataError as error:
         raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
+
+
+def in_groups(promise: GuaranteedThreshold) -> str:
+    """What a promise about new groups begins with; "" for one about samples."""
+    if promise.num_groups is None:
+        return ""
+    share = promise.group_share
+    return "in a new group, on average, " if share is None else f"in at least {share:g} of new groups, "
 
 
 def calibration_text(found: Calibration) -> str:
@@ -148,12 +183,15 @@ def calibration_text(found: Calibration) -> str:
         fitted = f"{found.temperature_samples:,} of the {found.split} samples"
         how, further = f"fitted on {fitted}: raw scores are {sure}", "further "
     lines = [f"temperature {found.temperature:.4g}, {how}", ""]
-    lines.append(f"promises, from {found.samples:,} {further}samples")
+    first = found.thresholds[0]
+    unit = "groups" if found.pool is not None else "samples"
+    of_groups = f" in {first.num_groups:,} groups, about new groups" if first.num_groups is not None else ""
+    lines.append(f"promises, from {found.samples:,} {further}{unit}{of_groups}")
     for of in dict.fromkeys(t.of for t in found.thresholds):
         same = [t for t in found.thresholds if t.of == of]
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
-        lines.append(f"  --of {of}: {PROMISED[of]}, {held}")
+        lines.append(f"  --of {of}: {in_groups(same[0])}{PROMISED[of]}, {held}")
         for t in same:
             said = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else said}")

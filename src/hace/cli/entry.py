@@ -10,13 +10,14 @@ import importlib
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from hace import __version__
 from hace.cli.options import ConfigParser, Parser
-from hace.errors import ConfigError, HaceError, nearest, printable, shorten
+from hace.errors import ConfigError, GroupWarning, HaceError, nearest, printable, shorten
 from hace.files.reading import out_of_memory, reason
 
 DESCRIPTION = """\
@@ -101,7 +102,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         args = command.parser().parse_args(argv[1:])
         if getattr(args, "out", None) == "":
             raise ConfigError("--out must be a path. Got ''.")
-        command.load().run(args)
+        with warnings.catch_warnings():
+            warnings.simplefilter("default", GroupWarning)
+            warnings.showwarning = _shown(warnings.showwarning)
+            command.load().run(args)
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
     except BrokenPipeError:
         # The reader has seen enough (`hace ... | head`). Without the empty stdout Python would complain again at exit.
@@ -117,6 +121,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(f"hace: {lines}", file=sys.stderr)
         return code
     return 0
+
+
+def _shown(others: Callable[..., None]) -> Callable[..., None]:
+    """How warnings are shown: those about groups as lines of the command."""
+
+    def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+        if issubclass(category, GroupWarning):
+            print(f"hace: {printable(str(message))}", file=sys.stderr)
+        else:
+            others(message, category, *where, **more)
+
+    return show
 
 
 def explained(error: BaseException, memory: str) -> tuple[int, str]:

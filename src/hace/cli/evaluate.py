@@ -42,14 +42,17 @@ import numpy as np
 
 from hace.cli.options import Parser, add_checkpoint, reader_options
 from hace.cli.options_scores import (
+    add_prior,
     add_promise,
     add_run_data,
     add_score_files,
     add_subset,
+    groups_of,
     level_of,
     like_probabilities,
     nan_report,
     path_sharing,
+    prior_of,
     promise_of,
     read_truth,
     scores_of,
@@ -83,7 +86,6 @@ def add_arguments(parser: Parser) -> None:
     add("--answers", "FILE", about)
     add("--answer-column", "NAME", "the column to take from a .csv of answers")
     add("--no-answer", "WORDS", "answers that mean none, with commas, such as blank,unknown", default="")
-    add("--groups", "COLUMN", "with --answers: a column of --labels; each of its values is shown as a slice")
     add("--names", "FILE", 'names of nodes, one line "id name" each, for a hierarchy with only ids')
     distances = ("lca_height", "lca_depth", "edges")
     add("--distance", distances, "distance for severity and costs", default="lca_height")
@@ -94,6 +96,7 @@ def add_arguments(parser: Parser) -> None:
     about = "cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)"
     add("--price", "P", about, type=float)
     add_subset(parser)
+    add_prior(parser)
     parser.flag("--only-subset", "skip samples whose truth is outside --subset")
     add("--compare", "FILE", "scores of a second model on the same samples; with --run also a second run")
     add("--replicates", "N", "bootstrap replicates for --compare (default: 1000)", type=int, default=1000)
@@ -125,6 +128,7 @@ OF_FILES = {
     "label_kind": "auto",
     "label_key": None,
     "label_column": None,
+    "groups": None,
 }
 
 
@@ -149,7 +153,7 @@ def run(args: argparse.Namespace) -> None:
         return
     h, models, about = models_of_files(args) if args.run_folder is None else models_of_runs(args)
     options = {
-        "subset": None if args.subset is None else subset_of(args.subset, h),
+        **dict(zip(("subset", "prior"), restrictions(args, h), strict=True)),
         "only_subset": args.only_subset,
         "distance": args.distance,
         "threshold": None if args.threshold is None else threshold_of(args.threshold, h),
@@ -184,6 +188,11 @@ def run(args: argparse.Namespace) -> None:
         page = report.write(args.out, raw_cells=args.raw_cells)
         if drawn:
             print(f"The page: {page}", file=sys.stderr if args.json else sys.stdout)
+
+
+def restrictions(args: argparse.Namespace, h: Hierarchy) -> tuple[list[str] | None, dict[str, float] | None]:
+    """The classes of --subset and the weights of --prior."""
+    return None if args.subset is None else subset_of(args.subset, h), prior_of(args.prior, h)
 
 
 def print_answers(args: argparse.Namespace) -> None:
@@ -230,10 +239,6 @@ def check_options(args: argparse.Namespace) -> None:
         raise ConfigError("--calibration must come with --accuracy where --run is given. Got no --accuracy.")
     if args.metrics == "leaves" and wrong:
         raise ConfigError(f"--metrics leaves must come without {wrong[0]}. Leave one of them out.")
-    if args.accuracy is not None and args.subset is not None:
-        raise ConfigError(
-            "--accuracy must come without --subset: the promise is about answers among all classes."
-        )
     if args.only_subset and args.subset is None:
         raise ConfigError("--only-subset must come with a --subset. Got none.")
     if args.out is not None:
@@ -284,6 +289,7 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
     """A model by its scores; the file is opened now and read later."""
     sharing = path_sharing(args)
     scores = scores_of(path, len(truth), labels, h, args)
+    groups = groups_of(args, len(truth))
     outputs = scores.outputs if sharing is None else "leaves"
 
     def evaluate(**options: Any) -> Evaluation:
@@ -298,6 +304,7 @@ def file_model(path: str, truth: np.ndarray, labels: str, h: Hierarchy, args: ar
                 yield chunk if sharing is None else path_sums(chunk, h, sharing)
                 doubtful = doubtful and like_probabilities(chunk)
 
+        options["groups"] = groups
         forms = {"kind": args.kind, "outputs": outputs, "labels": "nodes", "metrics": args.metrics}
         with progress(scores.path.name, "rows") as start:
             step = start(scores.rows, 0)
@@ -340,6 +347,8 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
             f"{args.calibration} must be made with scores over {outputs}, as these are. It was made with scores over "
             f"{found.outputs}. Calibrate again: {again}"
         )
+    if promise is not None:
+        found.check_use(None, *restrictions(args, h), again)
     sure = None if promise is None else found.promise(*promise, again)
     return {"temperature": found.temperature, "promise": sure}
 
@@ -418,6 +427,7 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     promise, calibration = promise_of(args), {}
     if promise is not None:
         found = calibration_of(scored.run, args.calibration)
+        found.check_use(None, *restrictions(args, scored.hierarchy), f"hace calibrate {folder}")
         calibration = {
             "temperature": found.temperature,
             "promise": found.promise(*promise, f"hace calibrate {folder}"),

@@ -36,6 +36,9 @@ def add_option(parser: Any, of: str = "the data set") -> None:
     """Declare -o, for commands that read a data set or a hierarchy."""
     about = f'an option of {of} ("-o" may repeat)'
     parser.add_argument("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help=about)
+    if of == "the data set":
+        about = "the column that names each sample's group, such as its site: splits keep groups whole (-o groups=COLUMN)"
+        parser.add_argument("--groups", metavar="COLUMN", help=about)
 
 
 def add_dataset(parser: Parser) -> None:
@@ -54,7 +57,7 @@ def dataset_of(name: str, args: argparse.Namespace) -> Dataset[Any]:
     """The data set that the options of :func:`add_dataset` describe."""
     from hace.data import load_dataset
 
-    options = numbers(reader_options(args.option))
+    options = _data_options(args)
     given = {"hierarchy": args.hierarchy, "root_node": args.root_node, "download": args.download}
     return load_dataset(name, args.root, **given, **options)
 
@@ -302,10 +305,16 @@ def resolved(config: type[C], args: argparse.Namespace, *layers: Mapping[str, An
     return made
 
 
+def _data_options(args: argparse.Namespace) -> dict[str, Any]:
+    """The options of -o and --groups."""
+    groups = {} if args.groups is None else {"groups": args.groups}
+    return numbers(reader_options(args.option)) | groups
+
+
 def config_layers(args: argparse.Namespace) -> list[Mapping[str, Any]]:
     """The file of --config and the data options of -o, as layers of :func:`resolved`."""
     layers: list[Mapping[str, Any]] = [] if args.config is None else [read_mapping(args.config)]
-    options = numbers(reader_options(args.option))
+    options = _data_options(args)
     if options:
         args.given = merged(args.given, {"data": {"options": options}})
     return layers

@@ -29,6 +29,55 @@ def add_subset(parser: Parser) -> None:
     parser.option("--subset", "CLASSES", about)
 
 
+def add_prior(parser: Parser) -> None:
+    """Declare --prior, for :func:`prior_of`."""
+    about = "how much likelier classes are here than in training: lines node,weight (0.1: a tenth as likely), or JSON"
+    parser.option("--prior", "FILE", about)
+
+
+def prior_of(path: str | None, h: Hierarchy) -> dict[str, float] | None:
+    """The weights of --prior by the ids of nodes, which the file may call by their names."""
+    from hace.files.documents import csv_rows, read_mapping
+    from hace.files.reading import read_text
+    from hace.hierarchy.names import known_names
+
+    if path is None:
+        return None
+    if path.lower().endswith(".json"):
+        rows = list(read_mapping(path).items())
+    else:
+        lines = [cells for _, cells in csv_rows(read_text(path), path, ",") if len(cells) == 2]
+        rows = [(name.strip(), value.strip()) for name, value in lines]
+        if rows and rows[0][1].lower() in ("weight", "prior"):
+            rows = rows[1:]
+    known, found = known_names(h), {}
+    for name, value in rows:
+        try:
+            found[h.nodes[known[name]] if name in known else name] = float(value)
+        except (TypeError, ValueError):
+            raise DataError(f"{path}: every line must be node,weight. Got {value!r} for {name!r}.") from None
+    if not found:
+        raise DataError(f"{path}: must hold weights, one line node,weight each. Got none.")
+    return found
+
+
+def groups_of(args: argparse.Namespace, samples: int) -> np.ndarray | None:
+    """The groups of the samples: the column --groups of the file --labels."""
+    if args.groups is None:
+        return None
+    from hace.formats.score_files import read_values
+
+    table = args.labels.lower().endswith(".csv")
+    found = np.asarray(
+        read_values(args.labels, None if table else args.groups, args.groups if table else None)
+    )
+    if len(found) != samples:
+        raise DataError(
+            f"--groups must name a group for each of {samples:,} samples. Got {len(found):,} in {args.labels}."
+        )
+    return found
+
+
 def add_score_files(parser: Parser) -> None:
     """Declare the files of scores, labels and hierarchy, and how they are read."""
     add = parser.option
@@ -52,6 +101,8 @@ def add_score_files(parser: Parser) -> None:
     )
     add("--rest", ("spread", "unknown"), about)
     add("--labels", "FILE", "the truth, one per sample: .npy, .npz, .csv or .txt")
+    about = "the column or array of --labels that names each sample's group, such as its site; with --answers each is shown"
+    add("--groups", "COLUMN", about)
     add("--label-kind", ("auto", "index", "id"), "labels are 0, 1, ... or ids", default="auto")
     about = "a larger hierarchy: a label that --hierarchy lacks counts as its closest ancestor there"
     add("--taxonomy", "FILE", about)

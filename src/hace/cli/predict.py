@@ -10,6 +10,7 @@ Examples:
   hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
   hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
   hace predict runs/4cd033b43672ca23 features.npz
+  hace predict runs/4cd033b43672ca23 list.csv --pool burst     one answer for all photos of a burst
 
 INPUT is an image, a folder of images (at any depth), a .csv or .tsv list with a column path (relative to the list), or the
 .json of MegaDetector beside its images, whose boxes are cropped; give as many as you like. A run of `hace train` takes images
@@ -39,9 +40,11 @@ from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import Parser, add_checkpoint, add_device, pick_device
 from hace.cli.options_scores import (
+    add_prior,
     add_promise,
     add_subset,
     level_index_of,
+    prior_of,
     promise_of,
     subset_of,
     threshold_of,
@@ -51,8 +54,7 @@ from hace.files.documents import safe_cell
 from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
-    from hace.hierarchy import Hierarchy
-    from hace.lab.serve.predictor import Predictions, Question
+    from hace.lab.serve.predictor import Predictions, Predictor, Question
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
 TABLES = ("camtrap", "wildlife-insights", "timelapse")  # observations.csv, images.csv, a CSV to import
@@ -71,6 +73,9 @@ def add_arguments(parser: Parser) -> None:
     add_promise(parser)
     add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
     add_subset(parser)
+    add_prior(parser)
+    about = "one answer per group: the column of a list, or the array of a feature file, that names each sample's group"
+    add("--pool", "COLUMN", about)
     about = "default: by --out; table on a terminal, csv in a pipe; the others are tables of camera traps"
     add("--format", ("table", "csv", "jsonl", *TABLES), about)
     add("--out", "FILE", "write to this file instead: .csv, .jsonl or .txt")
@@ -102,13 +107,13 @@ def run(args: argparse.Namespace) -> None:
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         given = {"checkpoint": args.checkpoint, "calibration": args.calibration}
         predictor = Predictor.from_run(args.run_folder, device=device, **given)
-        asked = question(args, predictor.hierarchy)
+        asked = question(args, predictor)
         promise = predictor.promise(asked)
         if promise is not None:
             shown = form == "table" and args.out is None
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
         boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
-        inputs = predictor.inputs(args.input, args.column, boxes)
+        inputs = predictor.inputs(args.input, args.column, boxes, args.pool)
         empty = list(getattr(inputs, "empty", ()))
         if not len(inputs) and not empty:
             raise DataError(f"{' '.join(args.input)} holds no sample.")
@@ -117,7 +122,11 @@ def run(args: argparse.Namespace) -> None:
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
         step = None if quiet else stack.enter_context(progress("predict", "samples"))(len(inputs), 0)
         first = True
-        for batch in predictor.stream(inputs, asked, batch_size=args.batch_size, workers=workers):
+        speed: Any = {"batch_size": args.batch_size, "workers": workers}
+        batches = predictor.stream(inputs, asked, **speed)
+        if args.pool is not None:
+            batches = [predictor.pooled(inputs, asked, inputs.groups or (), **speed)]
+        for batch in batches:
             code = getattr(stream, "encoding", None) or "utf-8"
             for line in WRITERS[form](batch, first, args.skip_broken):
                 # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
@@ -126,7 +135,7 @@ def run(args: argparse.Namespace) -> None:
             stream.flush()
             broken += [image for image in batch.broken if image.reason != EMPTY]
             if step is not None:
-                step(len(batch) + len(batch.broken))
+                step(len(inputs) if args.pool is not None else len(batch) + len(batch.broken))
     if args.out is not None:
         left = " (broken images skipped)" if broken and args.skip_broken else ""
         rows = len(inputs) + len(empty) - len(broken) * args.skip_broken
@@ -151,14 +160,18 @@ def form_of(args: argparse.Namespace) -> str:
     return SUFFIXES[Path(args.out).suffix.lower()]
 
 
-def question(args: argparse.Namespace, h: Hierarchy) -> Question:
+def question(args: argparse.Namespace, predictor: Predictor) -> Question:
     """What the options ask of every sample."""
     from hace.lab.serve.predictor import Question
 
+    h = predictor.hierarchy
     threshold = None if args.threshold is None else threshold_of(args.threshold, h)
     level = None if args.level is None else level_index_of(args.level, h)
     subset = None if args.subset is None else subset_of(args.subset, h)
-    return Question(args.top_k, threshold, level, subset, *(promise_of(args) or (None, "samples")))
+    accuracy, of = promise_of(args) or (None, "samples")
+    made = "log" if accuracy is None else predictor.calibration.pool or "log"
+    pool = None if args.pool is None else made
+    return Question(args.top_k, threshold, level, subset, accuracy, of, pool, prior_of(args.prior, h))
 
 
 # Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text

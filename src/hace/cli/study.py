@@ -39,6 +39,9 @@ def add_arguments(parser: Parser) -> None:
     from hace.study import Cluster, Study
 
     add = parser.option
+    add(
+        "--groups", "COLUMN", "the column that names each sample's group, such as its site (-o groups=COLUMN)"
+    )
     add("preset", "PRESET", "one or more studies; see --list", nargs="*")
     parser.flag("--list", "show the studies and what they assume")
     parser.flag("--dry-run", "show what would run, and about how long it takes")
@@ -82,6 +85,8 @@ def _kind(hint: Any) -> type:
 
 def _given(args: argparse.Namespace, config: type) -> dict[str, Any]:
     """The values that the user gave for the fields of a configuration."""
+    if args.groups is not None:
+        args.options, args.groups = [*(args.options or ()), f"groups={args.groups}"], None
     values = {}
     for name, hint in get_type_hints(config).items():
         value = getattr(args, name, None)

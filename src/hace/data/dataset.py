@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
-from hace.errors import ConfigError, DataError, listed, nearest
+from hace.errors import ConfigError, DataError, GroupWarning, listed, nearest
 from hace.files.reading import optional, read_bytes, read_image
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
@@ -45,10 +45,6 @@ _NO_TEST = (
     "(load_dataset(..., test=0.2)) holds out a fifth of each class; for features of images, give it to `hace features`."
 )
 _HELD_OUT = 0x7E57
-
-
-class GroupWarning(UserWarning):
-    """A column looks like groups of samples and is not used."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -85,12 +85,23 @@ def training_features(
     return train.x[label >= 0], label[label >= 0], hierarchy.leaves
 
 
-def feature_parts(path: Path) -> dict[str, np.ndarray]:
+def feature_groups(path: Path, groups: str, parts: Sequence[str]) -> list[str]:
+    """The groups of all rows of a feature file, part by part as :func:`feature_parts` has them."""
+    arrays = read_feature_arrays(path, groups)
+    found = {key.lower(): key for key in arrays}
+    keys = [f"{groups}_{part}".lower() if part else groups.lower() for part in parts]
+    missing = [key for key in keys if key not in found]
+    if missing:
+        raise DataError(f"{path}: must have an array {missing[0]!r} of groups. Got {listed(arrays, 30)}.")
+    return [str(name) for key in keys for name in _column(arrays[found[key]], key, path).tolist()]
+
+
+def feature_parts(path: Path, groups: str | None = None) -> dict[str, np.ndarray]:
     """The features (M, d) of an .npy or a feature file, with labels or without: by split, or as one part called ""."""
     if path.suffix.lower() == ".npy":
         parts = {"": read_array(path)}
     else:
-        arrays = read_feature_arrays(path)
+        arrays = read_feature_arrays(path, groups)
         parts = {key[2:]: arrays[key] for key in arrays if key.lower().startswith("x_")}
         parts |= {key[1:]: arrays[key] for key in arrays if key.lower() == "x"}
         if not parts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import reprlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
 from typing import Any, Literal, get_args
@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice, is_number
 from hace.errors import ConfigError, DataError, HierarchyError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import layout
@@ -21,6 +22,7 @@ from hace.losses.kernels.answers import best_columns
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
+POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
 _BLOCK = 1 << 21  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
@@ -101,11 +103,7 @@ class Scores:
         """
         if keep is None:
             return self
-        if self.kind == "node_log_probs":
-            raise ConfigError(
-                "subset needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
-                "Pass scores of kind='logits' or kind='probs'."
-            )
+        self._need_outputs("subset")
         whole = self.checked()
         kept = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
         z = whole.data.masked_fill(~kept.to(whole.data.device), -torch.inf)
@@ -115,6 +113,37 @@ class Scores:
             "Use a larger subset.",
         )
         return replace(whole, data=z)
+
+    def weighted(self, prior: Mapping[str, float] | None) -> Scores:
+        """With the logarithm of a prior weight added to each output; see :func:`prior_weights`."""
+        if prior is None:
+            return self
+        self._need_outputs("prior")
+        whole, log_weight = self.checked(), torch.from_numpy(np.log(prior_weights(self.hierarchy, prior)))
+        if self.outputs == "leaves":
+            log_weight = log_weight[layout(self.hierarchy).leaf_nodes]
+        return replace(whole, data=whole.data + log_weight.to(whole.data))
+
+    def pooled(self, place: np.ndarray, how: str = "log") -> Scores:
+        """One row for each group, of the samples whose ``place`` (B,) says so, counted from 0.
+
+        ``"log"``: the mean of their log-probabilities, renormalised; ``"mean"``: the mean of their probabilities.
+        """
+        check_choice("pool", how, POOLS)
+        self._need_outputs("pool")
+        whole, groups = self.checked(), torch.from_numpy(place)
+        log_p = whole.data.log_softmax(dim=1)
+        values = log_p if how == "log" else log_p.exp()
+        sums = values.new_zeros(int(place.max(initial=-1)) + 1, values.shape[1]).index_add_(0, groups, values)
+        means = sums / torch.bincount(groups)[:, None]
+        return replace(whole, data=means.log_softmax(dim=1) if how == "log" else means.log())
+
+    def _need_outputs(self, what: str) -> None:
+        if self.kind == "node_log_probs":
+            raise ConfigError(
+                f"{what} needs logits or probabilities: log q* no longer tells a node's own mass from that below it. "
+                "Pass scores of kind='logits' or kind='probs'."
+            )
 
     def log_q(self) -> Tensor:
         """(B, N) log q* of all nodes in node order."""
@@ -233,6 +262,38 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
     for parent, child in reversed(hierarchy.edges.tolist()):
         mask[parent] |= mask[child]
     return mask
+
+
+def inside_subset(hierarchy: Hierarchy, subset: Iterable[Any], truth: np.ndarray) -> np.ndarray:
+    """(S,) whether each truth is a class of the subset, or an inner node with no class outside it."""
+    kept = subset_mask(hierarchy, subset)
+    others = [
+        leaf for leaf, node in zip(hierarchy.leaves, hierarchy.leaf_nodes, strict=True) if not kept[node]
+    ]
+    return ~subset_mask(hierarchy, others)[truth] if others else np.ones(len(truth), dtype=bool)
+
+
+def prior_weights(hierarchy: Hierarchy, prior: Mapping[str, float]) -> np.ndarray:
+    """(N,) the prior weight of each node: that of the nearest node named at or above it, else 1.
+
+    Weights say how much likelier a class is here, or in this season, than in training: 0.1 is a tenth as likely.
+    """
+    unknown = [name for name in prior if name not in set(hierarchy.nodes)]
+    if unknown:
+        raise DataError(
+            f"prior must name nodes of the hierarchy. Got {unknown[0]!r}.{nearest(str(unknown[0]), hierarchy.nodes)}"
+        )
+    wrong = [(name, value) for name, value in prior.items() if not is_number(value) or value <= 0]
+    if wrong:
+        raise DataError(
+            f"prior must be numbers above 0; to rule classes out, use subset. Got {wrong[0][1]!r} for {wrong[0][0]!r}."
+        )
+    weights, named = np.ones(hierarchy.num_nodes), np.array([node in prior for node in hierarchy.nodes])
+    weights[named] = [prior[node] for node in hierarchy.nodes if node in prior]
+    for parent, child in hierarchy.edges.tolist():  # parents before children
+        if not named[child]:
+            weights[child] = weights[parent]
+    return weights
 
 
 def as_nodes(

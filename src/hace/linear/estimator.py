@@ -13,10 +13,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice
+from hace.checks import check_choice, check_number, is_number
+from hace.decisions.group_promises import group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
-from hace.decisions.scores import Scores, subset_mask
+from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.temperature import fit_temperature
 from hace.errors import ConfigError, DataError, install
 from hace.hierarchy import Hierarchy
@@ -118,7 +119,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: np.ndarray
-    _promised_on: tuple[np.ndarray, np.ndarray] | None  # log q* of held-out samples and their node indices
+    _promised_on: (
+        tuple[np.ndarray, np.ndarray] | None
+    )  # log q* of held-out samples, or groups, and their node indices
+    _promised_groups: np.ndarray | None  # their groups
+    _promises_about: tuple[str | None, Any]  # pool and subset of these scores
 
     def __init__(
         self,
@@ -325,7 +330,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
         self.intercept_ = bias.double().numpy()
         self.n_iter_, self.history_ = head.epochs, head.history
-        self.temperature_, self._promised_on = 1.0, None
+        self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
+        self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
         self._seen = np.unique(y)
         self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
         return self
@@ -411,6 +417,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         accuracy: float | None = None,
         of: str = "samples",
         confidence: float | None = None,
+        group_share: float | None = None,
+        groups: Any = None,
+        pool: str = "log",
     ) -> np.ndarray:
         """An answer at the level the model is sure of, at a given level, or with a promised accuracy.
 
@@ -422,6 +431,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             accuracy: answer as deep as this promise allows, after :meth:`calibrate`; see :meth:`guarantee`.
             of: "samples" or "answers", of the promise.
             confidence: of the promise.
+            group_share: of the promise.
+            groups: the burst, observation or recording of each sample: one answer for each group, from all of its samples,
+                in the order of ``np.unique(groups)``.
+            pool: how the answers to a group become one: "log", the mean of log-probabilities, or "mean", of probabilities.
 
         Returns:
             Ids of nodes, an array of objects; None if not even a top node of a forest passes.
@@ -430,10 +443,15 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         given = [name for name, value in options.items() if value is not None]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
-        sure = None if accuracy is None else self.guarantee(accuracy, of=of, confidence=confidence)
-        scores = Scores(self.predict_node_log_proba(X), self.hierarchy_, "node_log_probs")
+        how = None if groups is None else pool
+        sure = None if accuracy is None else self._promise(how, accuracy, confidence, of, group_share)
+        scores = self._scores(self._outputs(X), 1.0 if groups is not None else self.temperature_)
+        scores = scores.restricted(self._kept())
+        if groups is not None:
+            scores = scores.pooled(group_places(groups, len(scores))[1], pool)
+            scores = replace(scores, data=scores.data / (1.0 if sure is None else self._pooled_temperature))
         if sure is not None:
-            decided = sure.predict(scores.data, self.hierarchy_, kind=scores.kind)
+            decided = sure.predict(scores.data, self.hierarchy_, kind=scores.kind, outputs=scores.outputs)
         elif level is not None:
             decided = at_level(scores.log_q(), self.hierarchy_, level)
         else:
@@ -442,29 +460,71 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         ids[:] = decided.ids
         return ids
 
-    def calibrate(self, X: Any, y: Any) -> HACEClassifier:
+    def calibrate(
+        self, X: Any, y: Any, groups: Any = None, *, pool: str | None = None, temperature: float | None = None
+    ) -> HACEClassifier:
         """Make confidences real, from held-out samples: not those of training, and not the test set.
 
         A random half of them fits ``temperature_``, by which scores are divided from now on: classes stay the same,
         probabilities change. The other half is kept for the promises of :meth:`guarantee`. Training again forgets both.
+
+        Args:
+            X: (samples, features).
+            y: labels.
+            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and promises are about
+                new groups.
+            pool: "log" or "mean": promises are about the one answer that ``predict_node(groups=..., pool=...)`` gives a group,
+                all of whose samples have one label.
+            temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support promises.
         """
         check_is_fitted(self)
         X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
-        nodes = self._reading(y)
-        mixed = np.random.default_rng(0).permutation(len(y))
-        fits, keeps = np.sort(mixed[: len(y) // 2]), np.sort(mixed[len(y) // 2 :])
-        held = self._scores(self._linear(X[fits]))
-        self.temperature_ = fit_temperature(
-            held.data, nodes[fits], self.hierarchy_, labels="nodes", outputs=held.outputs
+        if pool is not None and groups is None:
+            raise ConfigError("pool needs groups: the burst or recording of each sample. Got none.")
+        nodes, names, place = self._reading(y), np.arange(len(y)), np.arange(len(y))
+        if groups is not None:
+            names, place = group_places(groups, len(y))
+        mixed = np.random.default_rng(0).permutation(len(names))
+        fits = np.isin(place, mixed[: len(names) // 2]) if temperature is None else np.full(len(y), False)
+        inside = (
+            np.full(len(y), True)
+            if self.subset is None
+            else inside_subset(self.hierarchy_, self.subset, nodes)
         )
-        sure = self._scores(self._linear(X[keeps]), self.temperature_).log_q()
-        self._promised_on = sure.numpy(), nodes[keeps]
+        found = 1.0 if temperature is None else float(temperature)
+        check_number("temperature", found, "a number above 0", is_number(found) and found > 0)
+        if temperature is None:
+            held, truth, _ = self._units(X, nodes, place, np.flatnonzero(fits & inside), pool)
+            found = fit_temperature(held.data, truth, self.hierarchy_, labels="nodes", outputs=held.outputs)
+        if pool is None:
+            self.temperature_ = found
+        sure, truth, place = self._units(X, nodes, place, np.flatnonzero(~fits & inside), pool)
+        self._promised_on = replace(sure, data=sure.data / found).log_q().numpy(), truth
+        self._promised_groups = None if groups is None or pool is not None else place
+        self._promises_about, self._pooled_temperature = (pool, self.subset), found
         return self
 
+    def _units(
+        self, X: Any, nodes: np.ndarray, place: np.ndarray, rows: np.ndarray, pool: str | None
+    ) -> tuple[Scores, np.ndarray, np.ndarray]:
+        """Scores, node indices and groups of some samples; or, pooled, of their groups."""
+        scores = self._scores(self._linear(X[rows])).restricted(self._kept())
+        if pool is None:
+            return scores, nodes[rows], place[rows]
+        groups, first, at = np.unique(place[rows], return_index=True, return_inverse=True)
+        if (nodes[rows] != nodes[rows][first][at]).any():
+            raise DataError("y must have one label for each group to pool them. Some groups have several.")
+        return scores.pooled(at, pool), nodes[rows][first], groups
+
     def guarantee(
-        self, accuracy: float = 0.95, *, of: str = "samples", confidence: float | None = None
+        self,
+        accuracy: float = 0.95,
+        *,
+        of: str = "samples",
+        confidence: float | None = None,
+        group_share: float | None = None,
     ) -> GuaranteedThreshold:
         """The threshold that keeps a promise on new samples: :func:`hace.guaranteed_threshold` on samples of :meth:`calibrate`.
 
@@ -473,24 +533,41 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             of: "samples": at most 1 - accuracy of all samples get a false answer. "answers": of the answers below the root,
                 at least this share is true; needs ``confidence``.
             confidence: the probability with which the promise holds; None: it holds on average.
+            group_share: after ``calibrate(X, y, groups)``: the share of new groups that keep it; None: on average over them.
 
         Returns:
             The record: ``threshold``, ``promise``, ``cost``, ``assumptions``.
         """
         check_is_fitted(self)
+        pool = None if self._promised_on is None else self._promises_about[0]
+        return self._promise(pool, accuracy, confidence, of, group_share)
+
+    def _promise(
+        self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None
+    ) -> GuaranteedThreshold:
+        """A promise about samples, or about answers to groups that are pooled in this way."""
         if self._promised_on is None:
             raise ConfigError(
                 "accuracy needs a calibrated classifier. Call calibrate(X, y) with samples that fit did not see, or give a "
                 "threshold."
             )
-        if self.subset is not None:
+        if self._promises_about != (pool, self.subset):
             raise ConfigError(
-                "accuracy must come without a subset: the calibration samples are of all classes."
+                "accuracy must come with the subset and the pool of calibrate: a promise is about these answers. Got "
+                f"subset={reprlib.repr(self.subset)} and pool={pool!r}. Call calibrate(X, y, groups, pool=...) again."
             )
         sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
-        promise = accuracy, confidence, of
+        options: Any = {"groups": self._promised_groups, "group_share": group_share}
         return guaranteed_threshold(
-            sure, nodes, self.hierarchy_, *promise, labels="nodes", kind="node_log_probs"
+            sure,
+            nodes,
+            self.hierarchy_,
+            accuracy,
+            confidence,
+            of,
+            labels="nodes",
+            kind="node_log_probs",
+            **options,
         )
 
     def save(self, path: str | Path) -> None:

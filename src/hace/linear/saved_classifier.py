@@ -58,11 +58,16 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
     reading = clf._reading
     positions = clf.hierarchy is not None and not any(isinstance(label, str) for label in reading.nodes)
     arrays = {"coef": clf.coef_, "intercept": clf.intercept_, "order": reading.order}
-    if clf._promised_on is not None:
+    pool, subset = clf._promises_about
+    about = {} if pool is None else {"pooled": {"how": pool, "temperature": clf._pooled_temperature}}
+    if clf._promised_on is not None and subset == clf.subset:  # promises are about the answers of this subset
         arrays |= {"promised_log_probs": clf._promised_on[0], "promised_nodes": clf._promised_on[1]}
+        if clf._promised_groups is not None:
+            arrays["promised_groups"] = clf._promised_groups
     document = {
         "format": _FORMAT,
         "version": __version__,
+        **about,
         "params": {name: _plain(value, name) for name, value in params.items() if name != "hierarchy"},
         "hierarchy": json.loads(render_hierarchy(clf.hierarchy_, "json")),
         "given": clf.hierarchy is not None,
@@ -134,13 +139,17 @@ def _restored(
     clf._calls = int(document["calls"])
     clf._seen = np.array(document["seen"], dtype=_dtype(document["classes"]["dtype"]))
     clf.unseen_classes_ = clf.classes_[~np.isin(clf.classes_, clf._seen)]
-    clf._promised_on = None
+    clf._promised_on, clf._promised_groups = None, None
+    pooled = document.get("pooled", {"how": None, "temperature": clf.temperature_})
+    clf._promises_about, clf._pooled_temperature = (pooled["how"], clf.subset), float(pooled["temperature"])
     if "promised_nodes" in arrays:
         nodes = _array(arrays, "promised_nodes", np.int64, (None,))
         if len(nodes) and not 0 <= nodes.min() <= nodes.max() < h.num_nodes:
             raise FormatError(f"promised_nodes must be from 0 to {h.num_nodes - 1}.")
         sure = _array(arrays, "promised_log_probs", np.float64, (len(nodes), h.num_nodes), finite=False)
         clf._promised_on = sure, nodes
+        if "promised_groups" in arrays:
+            clf._promised_groups = _array(arrays, "promised_groups", np.int64, (len(nodes),))
     return clf
 
 

@@ -58,7 +58,8 @@ def compare(
     """The difference of every metric of two models, with a 95% interval.
 
     The bootstrap is paired: it draws samples with replacement, the same ones for both models, and computes both models'
-    metrics on them. The interval reflects the choice of test samples, not the seed of a training run.
+    metrics on them. Where the first evaluation has groups, it draws whole groups. The interval reflects the choice of test
+    samples, not the seed of a training run.
 
     Args:
         first: evaluation of the first model.
@@ -85,7 +86,7 @@ def compare(
             "first and second must hold the same metrics. Evaluate both models with the same options."
         )
     gaps = []
-    for weights in draws(len(first.samples), replicates, seed):
+    for weights in draws(len(first.samples), replicates, seed, first.groups):
         gaps.append(second.samples.values(weights, second.bins) - first.samples.values(weights, first.bins))
         if progress is not None:
             progress(len(weights))
@@ -103,16 +104,17 @@ def compare(
     return found
 
 
-def draws(samples: int, replicates: int, seed: int) -> Iterator[np.ndarray]:
-    """Blocks (R, S) of how often each sample is drawn when S of them are drawn with replacement."""
+def draws(samples: int, replicates: int, seed: int, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
+    """Blocks (R, S) of how often each sample is drawn when S of them, or all groups, are drawn with replacement."""
     rng = np.random.default_rng(seed)
     step = max(1, _WEIGHTS // max(samples, 1))
+    units, place = (samples, None) if groups is None else (int(groups.max()) + 1, groups)
     for start in range(0, replicates, step):
-        found = np.empty((min(step, replicates - start), samples))
-        drawn = rng.integers(samples, size=found.shape) if samples else found.astype(np.int64)
+        found = np.empty((min(step, replicates - start), units))
+        drawn = rng.integers(units, size=found.shape) if units else found.astype(np.int64)
         for row, indices in enumerate(drawn):  # one row of counts stays in the cache
-            found[row] = np.bincount(indices, minlength=samples)
-        yield found
+            found[row] = np.bincount(indices, minlength=units)
+        yield found if place is None else found[:, place]
 
 
 @dataclass(frozen=True, eq=False)
@@ -212,7 +214,10 @@ def curve_band(
     grid = np.linspace(0, 1, _POINTS)
     value = _on_grid(grid, *CURVES[curve](samples, np.ones((1, len(samples)))))
     drawn = np.concatenate(
-        [_on_grid(grid, *CURVES[curve](samples, w)) for w in draws(len(samples), replicates, seed)]
+        [
+            _on_grid(grid, *CURVES[curve](samples, w))
+            for w in draws(len(samples), replicates, seed, evaluation.groups)
+        ]
     )
     low, high = np.quantile(drawn, _ENDS, axis=0)
     return CurveBand(grid, value[0], low, high)

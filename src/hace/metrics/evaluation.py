@@ -19,9 +19,18 @@ from torch import Tensor
 
 from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
 from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.group_promises import group_places
 from hace.decisions.ladders import level_thresholds
 from hace.decisions.rules import RULES, check_rule
-from hace.decisions.scores import Scores, as_nodes, as_tensor, level_numbers, row_blocks, subset_mask
+from hace.decisions.scores import (
+    Scores,
+    as_nodes,
+    as_tensor,
+    inside_subset,
+    level_numbers,
+    row_blocks,
+    subset_mask,
+)
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -31,6 +40,7 @@ from hace.losses.kernels.answers import best_columns
 from hace.metrics import curves, measures
 from hace.metrics.answers import class_scores
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
+from hace.metrics.intervals import interval
 from hace.metrics.measures import Measure, mean_of, node_of_level
 from hace.metrics.metric_batch import MetricBatch
 from hace.metrics.mistakes import ClassTable, Confusion, class_table, summarise_mistakes
@@ -203,6 +213,7 @@ class Evaluation:
         comparison: with a second model.
         about: what else is known of the scores, such as their run.
         source: where the scores come from.
+        groups: (S,) the group of each sample, where samples come in groups: intervals are then over groups.
     """
 
     hierarchy: Hierarchy
@@ -221,6 +232,7 @@ class Evaluation:
     comparison: Comparison | None = None
     about: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
+    groups: np.ndarray | None = None
 
     def over(self, hierarchy: Hierarchy) -> Evaluation:
         """The same over a hierarchy that differs in names alone."""
@@ -230,7 +242,8 @@ class Evaluation:
     def of_samples(self, rows: np.ndarray) -> Evaluation:
         """The metrics of some of the samples alone: a mask of them, or their numbers."""
         calibrated = None if self.calibrated is None else self.calibrated.of_samples(rows)
-        return replace(self, samples=self.samples.chosen(rows), calibrated=calibrated)
+        groups = None if self.groups is None else self.groups[rows]
+        return replace(self, samples=self.samples.chosen(rows), calibrated=calibrated, groups=groups)
 
     def compared_with(
         self, second: Evaluation, *, replicates: int = 1000, seed: int = 0, progress: Any = None
@@ -515,8 +528,11 @@ def _accuracy(e: Evaluation, name: str) -> str:
     samples = len(e.samples)
     right = samples - e.mistakes
     low, high = wilson(right, samples)
-    share = 100 * right / samples
-    text = f"{name}: right class in {share:.1f}% of {samples:,} samples [{100 * low:.1f}, {100 * high:.1f}]"
+    share, unit = 100 * right / samples, "samples"
+    if e.groups is not None and (number := len(np.unique(e.groups))) > 1:
+        found = interval((e.samples.answers == e.samples.truth)[None], groups=e.groups)
+        (low, high), unit = (max(found.low, 0.0), min(found.high, 1.0)), f"samples in {number:,} groups"
+    text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
     classes = e.hierarchy.num_leaves
@@ -568,6 +584,7 @@ class Evaluator:
         labels: what the truths are; see :class:`hace.metrics.ScoreForms`.
         subset: ids of leaves, or of inner nodes for all below, to restrict scores to. A truth outside the subset stays in
             and counts as a mistake.
+        prior: weights of nodes, which apply to all below: how much likelier here than in training.
         distance: the distance of severity, HD@k and least cost: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
         rules: further decisions to evaluate, by title: the options of :func:`hace.predict`, ``rule`` included.
         bins: number of bins of the calibration.
@@ -584,6 +601,7 @@ class Evaluator:
     outputs: str = "auto"
     labels: str = "leaves"
     subset: Sequence[Any] | None = None
+    prior: Mapping[str, float] | None = None
     distance: str = "lca_height"
     rules: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     bins: int = 15
@@ -651,7 +669,7 @@ class Evaluator:
 
     def _ranked(self, scores: Scores) -> tuple[Tensor | None, Tensor | None]:
         """(B, k) the best leaves and (B,) the greatest scores, in one pass where nothing is to be done to the scores first."""
-        as_they_are = scores.kind in ("logits", "log_probs") and self._keep is None
+        as_they_are = scores.kind in ("logits", "log_probs") and self._keep is None and self.prior is None
         if not as_they_are or scores.outputs != "leaves":
             return None, None
         z = as_tensor(scores.data, "scores")
@@ -661,7 +679,8 @@ class Evaluator:
         self, scores: Scores, truth: np.ndarray, labels: Tensor | None = None
     ) -> SampleStatistics:
         h = self.hierarchy
-        batch = MetricBatch(h, truth, scores=scores.restricted(self._keep), labels=labels)
+        scores = scores.restricted(self._keep).weighted(self.prior)
+        batch = MetricBatch(h, truth, scores=scores, labels=labels)
         batch.ranking(min(max(RANKS), h.num_leaves))  # the longest first: it serves the shorter ones
         named: list[tuple[str, str, float]] = []
         columns: list[tuple[np.ndarray, np.ndarray]] = []
@@ -745,6 +764,7 @@ def evaluate(
     level: int | str | None = None,
     price: float | None = None,
     only_subset: bool = False,
+    groups: Any = None,
     compare: Any = None,
     replicates: int = 1000,
     seed: int = 0,
@@ -764,12 +784,13 @@ def evaluate(
         level: evaluate the best node of a level, too, by depth or name, and list its classes.
         price: evaluate the answer of least cost at any rank, too, where a vague answer costs this share of its distance.
         only_subset: whether to skip samples whose truth is outside ``subset``.
+        groups: (S,) the group of each sample, such as its site: intervals are then over groups, not samples.
         compare: scores of a second model on the same samples, in the same forms; or its evaluation.
         replicates: number of bootstrap draws of the comparison.
         seed: seed of these draws.
         progress: called with the number of samples scored since the last call.
-        **options: kind, outputs, labels, subset, distance, rules, bins, thresholds, metrics, temperature and promise, as of
-            :class:`hace.metrics.Evaluator`.
+        **options: kind, outputs, labels, subset, prior, distance, rules, bins, thresholds, metrics, temperature and promise,
+            as of :class:`hace.metrics.Evaluator`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -792,7 +813,9 @@ def evaluate(
             progress(len(chunk))
     if start != len(truth):
         raise DataError(f"scores and target must have one row per sample. Got {start} and {len(truth)} rows.")
-    found = evaluator.evaluation(name=name, level=None if level is None else hierarchy.level_index(level))
+    grouped = None if groups is None else group_places(groups, len(truth))[1]
+    depth = None if level is None else hierarchy.level_index(level)
+    found = evaluator.evaluation(name=name, level=depth, groups=grouped)
     if inside is not None:
         classes = int(subset_mask(hierarchy, options["subset"] or ())[hierarchy.leaf_nodes].sum())
         found = replace(found, subset=(classes, int((~inside).sum())), only_subset=only_subset)
@@ -800,7 +823,8 @@ def evaluate(
     if compare is None:
         return found
     if not isinstance(compare, Evaluation):
-        same = {"threshold": threshold, "level": level, "price": price, "only_subset": only_subset}
+        same: Any = {"threshold": threshold, "level": level, "price": price, "only_subset": only_subset}
+        same["groups"] = groups
         compare = evaluate(compare, target, hierarchy, name="second", **same, **options)  # type: ignore[arg-type]
     return found.compared_with(compare, replicates=replicates, seed=seed)
 
@@ -840,9 +864,7 @@ def _inside(h: Hierarchy, subset: Sequence[Any] | None, truth: np.ndarray, only:
         if only:
             raise ConfigError("only_subset must come with a subset. Got none.")
         return None
-    kept = subset_mask(h, subset)
-    others = [leaf for leaf, node in zip(h.leaves, h.leaf_nodes, strict=True) if not kept[node]]
-    inside = ~subset_mask(h, others)[truth] if others else np.ones(len(truth), dtype=bool)
+    inside = inside_subset(h, subset, truth)
     if only and not inside.any():
         raise ConfigError(
             "only_subset must come with a subset that some samples belong to. No truth is inside it."

@@ -253,6 +253,9 @@ class Store:
         self.names = names
         self.problems: list[str] = []
         self._truth: np.ndarray | None = None
+        self.groups: np.ndarray | None = (
+            None  # of the samples, where they come in groups: intervals are over groups
+        )
         self._trees: dict[str, Hierarchy] = {}
         self.read: dict[str, dict[str, np.ndarray] | None] = {}  # by run
 
@@ -281,7 +284,7 @@ class Store:
         kept |= confidence_columns(arrays, self.hierarchy(run))
         if not np.array_equal(truth, arrays["truth"]):
             raise DataError("its samples are not those of the other runs.")
-        self._truth = truth
+        self._truth, self.groups = truth, arrays.get("group", self.groups)
         whole = kept["distance"].astype(np.int16)  # small, so that a thousand runs stay in memory at once
         kept["distance"] = whole if np.array_equal(whole, kept["distance"]) else kept["distance"]
         return {**kept, "truth": truth}
@@ -371,7 +374,7 @@ class MethodScores:
         found = self.columns(method, key, seeds) if values or key[0] == DERIVED else None
         if found is None or not found[0].size:
             return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
-        ends = interval(*found)
+        ends = interval(*found, groups=self.store.groups)
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
         return Score(value, ends.low, ends.high, len(choice.finished))
 
@@ -392,7 +395,7 @@ class MethodScores:
         a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
         if a is not None and b is not None and a[0].size:
             below = None if a[1] is None or b[1] is None else (a[1], b[1])
-            return paired_interval(a[0], b[0], below), len(seeds)
+            return paired_interval(a[0], b[0], below, groups=self.store.groups), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
         return None if np.isnan(gaps).any() else (seed_interval(gaps), len(seeds))
 

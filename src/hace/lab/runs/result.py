@@ -47,10 +47,12 @@ class Outcome:
         answer to truth (lca_height). top5: whether the label is among the five most probable leaves. level_correct,
         level_confidence: (S, levels) of the best node of each level; no columns on a DAG. path_confidence: (S, levels + 1)
         probabilities from the root down to the answer, calibrated if there is a temperature; the root repeats in front.
+        group: the number of each sample's group, where there are groups.
         """
         s, h = self.report.samples, self.report.hierarchy
         warm = s if self.report.calibrated is None else self.report.calibrated.samples
         small = np.int16 if h.num_nodes < 2**15 else np.int32
+        groups = {} if self.report.groups is None else {"group": self.report.groups.astype(np.int32)}
         ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
         # Of fewer than five leaves, all are among the five best.
         top5 = ranks[0] if ranks else h.labels[s.truth] >= 0
@@ -63,6 +65,7 @@ class Outcome:
             "level_correct": s.level_correct.astype(bool),
             "level_confidence": s.level_confidence.astype(np.float16),
             "path_confidence": warm.ladders[0].astype(np.float32),
+            **groups,
         }
 
     def result(self, split: str, train: Mapping[str, Any], seconds: float) -> dict[str, Any]:
@@ -133,12 +136,14 @@ def evaluate_run(
     if task.val is task.evaluated:  # a search: its metrics on these samples stay raw
         chunks = list(outputs(task.evaluated))
         fitted = held_out_temperature(loss, chunks, task.evaluated.nodes, h)
-        return replace(evaluate_outputs(loss, chunks, task.evaluated.nodes, h), temperature=fitted)
+        found = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, groups=task.evaluated.groups)
+        return replace(found, temperature=fitted)
     fitted = None if config.temperature is None else Temperature(config.temperature, "config")
     if task.val is not None:
         fitted = held_out_temperature(loss, outputs(task.val), task.val.nodes, h)
     value = None if fitted is None else fitted.value
-    found = evaluate_outputs(loss, outputs(task.evaluated), task.evaluated.nodes, h, temperature=value)
+    shown: Any = {"temperature": value, "groups": task.evaluated.groups}
+    found = evaluate_outputs(loss, outputs(task.evaluated), task.evaluated.nodes, h, **shown)
     return replace(found, temperature=fitted)
 
 

@@ -246,6 +246,7 @@ class Rescored:
     def report(self, *, temperature: float | None = None, **options: Any) -> Evaluation:
         """All metrics; options as of :func:`hace.evaluate`, by default those of the run's result."""
         options["temperature"] = self.temperature if temperature is None else temperature
+        options.setdefault("groups", self.samples.groups)
         return evaluate_outputs(
             self.loss, self.outputs(), self.samples.nodes, self.hierarchy, **options
         ).report

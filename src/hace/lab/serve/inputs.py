@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils import data as torch_data
 
 from hace.data.camera_traps import Box, read_detections
-from hace.data.dataset import image_files
-from hace.data.feature_files import feature_parts
+from hace.data.dataset import group_column, image_files
+from hace.data.feature_files import feature_groups, feature_parts
 from hace.data.own_texts import text_columns
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import csv_rows
@@ -60,6 +60,7 @@ class ImageList:
     names: Sequence[str]  # for the output
     images: Sequence[Any]  # a path, a crop, a PIL image or a uint8 array (H, W, 3) each
     empty: Sequence[str] = ()  # names of images in which a detector found nothing
+    groups: Sequence[str] | None = None  # of each image
 
     def __len__(self) -> int:
         return len(self.names)
@@ -94,6 +95,7 @@ class FeatureRows:
 
     parts: Sequence[tuple[Sequence[str], np.ndarray]]  # names and features (M, d), one part after the other
     about: dict[str, Any] | None = None  # of `hace features`: the model and the preprocessing behind them
+    groups: Sequence[str] | None = None  # of each row
 
     def __len__(self) -> int:
         return sum(len(x) for _, x in self.parts)
@@ -147,7 +149,9 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
     return TextList(names, texts)
 
 
-def read_inputs(path: str | Path, boxes: Mapping[str, Any] | None = None) -> ImageList | FeatureRows:
+def read_inputs(
+    path: str | Path, boxes: Mapping[str, Any] | None = None, groups: str | None = None
+) -> ImageList | FeatureRows:
     """The samples at a path.
 
     Args:
@@ -155,6 +159,7 @@ def read_inputs(path: str | Path, boxes: Mapping[str, Any] | None = None) -> Ima
             absolute; a .json of MegaDetector, whose boxes are cropped, beside the images; a file of features (.npy, .npz,
             .safetensors, .parquet), with labels or without; or a folder that `hace features` wrote.
         boxes: How to crop: `confidence` and `padding` as of `read_detections`, and whether to take `all` boxes of an image.
+        groups: The column of a list, or the array of a feature file, that names each sample's group.
 
     Raises:
         FormatError: Nothing is there, or it is damaged.
@@ -173,17 +178,30 @@ def read_inputs(path: str | Path, boxes: Mapping[str, Any] | None = None) -> Ima
             f"There is no {path}. Give an image, a folder, a CSV list with a column path, or features."
         )
     if path.suffix.lower() in _LISTS:
-        return _list(path)
+        return _list(path, groups)
     if path.suffix.lower() == ".json":
         return _detected(path, **(boxes or {}))
     if path.suffix.lower() in FEATURES:
-        parts = feature_parts(path).items()
-        return FeatureRows([_named(x, f"{split}/" if split else "") for split, x in parts])
+        parts = feature_parts(path, groups).items()
+        rows = [_named(x, f"{split}/" if split else "") for split, x in parts]
+        return FeatureRows(
+            rows, None, None if groups is None else feature_groups(path, groups, list(dict(parts)))
+        )
     return ImageList([str(path)], [path])
 
 
-def as_inputs(given: Any, boxes: Mapping[str, Any] | None = None) -> ImageList | FeatureRows:
-    """What a caller gives: a path, an image, several of either, or an array of features."""
+def as_inputs(
+    given: Any, boxes: Mapping[str, Any] | None = None, groups: str | None = None
+) -> ImageList | FeatureRows:
+    """What a caller gives: a path, an image, several of either, or an array of features; ``groups`` of one list or file."""
+    if groups is not None:
+        path = given[0] if isinstance(given, list) and len(given) == 1 else given
+        found = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
+        if found is None or found.groups is None:
+            raise ConfigError(
+                f"--pool {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
+            )
+        return found
     if isinstance(given, (ImageList, FeatureRows)):
         return given
     if isinstance(given, (str, Path)):
@@ -238,8 +256,8 @@ def _is_image(value: Any) -> bool:
     return hasattr(value, "convert") and hasattr(value, "getbands")
 
 
-def _list(path: Path) -> ImageList:
-    """The images of a list; other columns do not matter."""
+def _list(path: Path, groups: str | None = None) -> ImageList:
+    """The images of a list, and the column of their groups; other columns do not matter."""
     tab = "\t" if path.suffix.lower() == ".tsv" else ","
     rows = csv_rows(read_text(path), str(path), tab)
     header = [name.strip().casefold() for name in next(rows, (1, []))[1]]
@@ -249,13 +267,18 @@ def _list(path: Path) -> ImageList:
             f"{nearest('path', header)}"
         )
     place, names = header.index("path"), []
+    column = None if groups is None else group_column(header, groups, str(path))
+    grouped: list[str] = []
     for line, row in rows:
         if len(row) <= place or not row[place].strip():
             raise FormatError(f"{path}, line {line}: there is no path.")
         names.append(row[place].strip())
+        if column is not None:
+            grouped.append(row[header.index(column)].strip() if len(row) > header.index(column) else "")
     if not names:
         raise DataError(f"{path}: the list has no images.")
-    return ImageList(names, [path.parent / name for name in names])
+    found = [path.parent / name for name in names]
+    return ImageList(names, found, groups=grouped if column is not None else None)
 
 
 def _stored(folder: Path) -> FeatureRows:

@@ -11,7 +11,7 @@ which is rebuilt as `hace features` recorded it: the same model, weights, poolin
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hace.checks import check_number
 from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.group_promises import group_places
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
@@ -65,8 +66,11 @@ class Question:
             renormalised.
         accuracy: The answer keeps a promise: at most 1 - accuracy of all samples get a false one. The run must be calibrated.
         of: "samples": the promise is about all samples. "answers": of the answers that say something, so many are true.
+        pool: "log" or "mean": one answer per group; see :meth:`Predictor.predict`.
+        prior: Prior weights of nodes, which apply to all below: how much likelier here than in training.
 
-    Without threshold and level the answer is the best leaf.
+    With accuracy, pool, subset and prior must be those of the calibration. Without threshold and level the answer is the best
+    leaf.
     """
 
     top_k: int = 5
@@ -75,6 +79,8 @@ class Question:
     subset: Sequence[str] | None = None
     accuracy: float | None = None
     of: str = "samples"
+    pool: str | None = None
+    prior: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
         check_number("top_k", self.top_k, "at least 1", self.top_k >= 1)
@@ -84,10 +90,6 @@ class Question:
             raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
         if self.accuracy is not None:
             check_promise(self.accuracy, self.of)
-        if self.accuracy is not None and self.subset is not None:
-            raise ConfigError(
-                "accuracy must come without subset: a promise is about answers among all classes."
-            )
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,6 +265,9 @@ class Predictor:
         subset: Iterable[str] | None = None,
         accuracy: float | None = None,
         of: str = "samples",
+        prior: Mapping[str, float] | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+        pool: str = "log",
         batch_size: int | None = None,
         workers: int = 0,
         skip_broken: bool = False,
@@ -272,7 +277,9 @@ class Predictor:
         Args:
             inputs: A path as `hace predict` takes it; a PIL image or a uint8 array (H, W, 3); several paths or images; or,
                 for a probe, features (M, d).
-            top_k, threshold, level, subset, accuracy, of: See :class:`Question`.
+            top_k, threshold, level, subset, accuracy, of, prior: See :class:`Question`.
+            groups: The burst, observation or recording of each sample: one answer for each group, named after it.
+            pool: How the answers to a group become one: "log", the mean of log-probabilities, or "mean", of probabilities.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
             skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.
@@ -280,10 +287,14 @@ class Predictor:
         Raises:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
-        asked = Question(top_k, threshold, level, None if subset is None else list(subset), accuracy, of)
-        nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.promise(asked))
-        parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
-        found = Predictions.joined([nothing, *parts])
+        chosen, how = None if subset is None else list(subset), None if groups is None else pool
+        asked = Question(top_k, threshold, level, chosen, accuracy, of, how, prior)
+        if groups is not None:
+            found = self.pooled(self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers)
+        else:
+            nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.promise(asked))
+            parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
+            found = Predictions.joined([nothing, *parts])
         broken = [image for image in found.broken if image.reason != EMPTY]
         if broken and not skip_broken:
             raise DataError(broken_message(broken, len(found) + len(found.broken)))
@@ -330,12 +341,48 @@ class Predictor:
         return self._encoder is not None
 
     def inputs(
-        self, given: Any, column: str | None = None, boxes: Mapping[str, Any] | None = None
+        self,
+        given: Any,
+        column: str | None = None,
+        boxes: Mapping[str, Any] | None = None,
+        groups: str | None = None,
     ) -> ImageList | FeatureRows:
         """What :meth:`predict` takes, opened; `column` names the texts of a table, by default that of the training."""
         if self._encoder is None:
-            return as_inputs(given, boxes)
+            return as_inputs(given, boxes, groups)
         return as_texts(given, column or self._encoder["column"])
+
+    def pooled(
+        self,
+        given: ImageList | FeatureRows,
+        asked: Question,
+        groups: Sequence[Any] | np.ndarray,
+        *,
+        batch_size: int | None = None,
+        workers: int = 0,
+    ) -> Predictions:
+        """One answer per group, in the order of their first samples; broken images are left out of theirs."""
+        names, place = group_places(groups, len(given))
+        self.decide(self.nothing(), asked)
+        kept, scores, lost, start = [], [], [], 0
+        for names_of_batch, z, broken in self._outputs(given, batch_size, workers):
+            scores.append(self._scores(z, asked).data)
+            size, out = len(names_of_batch) + len(broken), {b.place for b in broken}
+            kept += [i for i in range(start, start + size) if i not in out]
+            lost += broken
+            start += size
+        view = self._scores(self.nothing(), asked)
+        seen, first, at = np.unique(place[kept], return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        one = replace(view, data=torch.cat([view.data, *scores])).pooled(
+            np.argsort(order)[at], asked.pool or "log"
+        )
+        return Predictions(
+            [str(names[g]) for g in seen[order]],
+            *self._decided(one, asked),
+            lost,
+            promise=self.promise(asked),
+        )
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
@@ -355,14 +402,27 @@ class Predictor:
 
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
+        scores = self._scores(z, asked)
+        return self._decided(scores.pooled(np.arange(len(scores))) if asked.pool else scores, asked)
+
+    def _scores(self, z: Tensor, asked: Question) -> Scores:
+        """The scores of samples, before they are pooled."""
         h = self.hierarchy
-        promise = self.promise(asked)
-        temperature = None if promise is None else self.calibration.temperature
-        view = ScoreView(self.loss, h, asked.subset is not None, temperature)
-        scores, choices = Scores(view(z.cpu()), h, view.kind, view.outputs), h.num_leaves
-        if asked.subset is not None:
-            scores = scores.restricted(subset_mask(h, asked.subset))
-            choices = len(subset_leaves(h, asked.subset))
+        alone = (
+            asked.accuracy is None or asked.pool is not None
+        )  # the temperature of groups acts on pooled scores
+        logits = any(x is not None for x in (asked.subset, asked.prior, asked.pool))
+        view = ScoreView(self.loss, h, logits, None if alone else self.calibration.temperature)
+        scores = Scores(view(z.cpu()), h, view.kind, view.outputs)
+        return scores.restricted(None if asked.subset is None else subset_mask(h, asked.subset)).weighted(
+            asked.prior
+        )
+
+    def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
+        h, promise = self.hierarchy, self.promise(asked)
+        choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
+        if promise is not None and asked.pool is not None:
+            scores = replace(scores, data=scores.data / self.calibration.temperature)
         q = scores.log_q()
         leaves = top_k(q, h, min(asked.top_k, choices))
         if leaves.nodes.dim() == 1:  # a single leaf comes without the second dimension
@@ -381,6 +441,7 @@ class Predictor:
         """What the answers to a question promise; None if it asks for no accuracy."""
         if asked.accuracy is None:
             return None
+        self.calibration.check_use(asked.pool, asked.subset, asked.prior, self._calibrate)
         return self.calibration.promise(asked.accuracy, asked.of, self._calibrate)
 
     @cached_property

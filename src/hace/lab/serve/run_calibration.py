@@ -20,8 +20,9 @@ from torch import Tensor
 
 from hace.checks import check_choice, check_number, is_number
 from hace.decisions import GuaranteedThreshold, fit_temperature, guaranteed_threshold
+from hace.decisions.group_promises import group_places
 from hace.decisions.promises import PROMISES
-from hace.decisions.scores import Scores
+from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, sha256, write_whole
@@ -52,12 +53,14 @@ class Promises:
         of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
         confidence: None: promises about samples hold on average, those about answers with probability 0.9.
         rule: "threshold", the walk down from the root, or "climb", up from the best leaf.
+        group_share: Where samples come in groups: the share of new groups that keep a promise; None: on average over them.
     """
 
     accuracies: Sequence[float] | None = None
     of: Sequence[str] | None = None
     confidence: float | None = None
     rule: str = "threshold"
+    group_share: float | None = None
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,9 @@ class Calibration(Config):
         weights: The sha256 of the run's weights; None for a file of scores.
         notes: What else a reader should know.
         missing: Promises that could not be made, with the reason; not stored.
+        pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
+        subset: The classes that answers were restricted to.
+        prior: Prior weights of nodes that were added to the scores.
     """
 
     temperature: float
@@ -87,6 +93,27 @@ class Calibration(Config):
     weights: str | None = None
     notes: tuple[str, ...] = ()
     missing: tuple[str, ...] = ()
+    pool: str | None = None
+    subset: tuple[str, ...] | None = None
+    prior: Mapping[str, float] | None = None
+
+    def check_use(
+        self, pool: str | None, subset: Sequence[str] | None, prior: Mapping[str, float] | None, again: str
+    ) -> None:
+        """Refuse scores that are pooled, restricted or weighted in another way; the command `again` is for the message."""
+        ours = {
+            "pool": self.pool,
+            "subset": None if self.subset is None else set(self.subset),
+            "prior": self.prior,
+        }
+        now = {"pool": pool, "subset": None if subset is None else set(subset), "prior": prior}
+        for name, made in ours.items():
+            if made != now[name]:
+                how = "without" if made is None else f"with {'another' if now[name] is not None else 'a'}"
+                raise ConfigError(
+                    f"accuracy must come with the {name} that it was calibrated with: it was made {how} {name}. Calibrate with "
+                    f"the same: {again}{'' if now[name] is None else f' --{name} ...'}"
+                )
 
     def conflicts(self) -> list[str]:
         """A temperature that is none, thresholds that are missing or of another hierarchy."""
@@ -130,7 +157,8 @@ class Calibration(Config):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {"format": FORMAT, **super().to_dict(), "thresholds": [t.to_dict() for t in self.thresholds]}
-        return {key: value for key, value in plain.items() if key != "missing"}
+        later = ("pool", "subset", "prior")  # stored where they are used
+        return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v is None)}
 
     def write(self, path: str | Path) -> None:
         """Write it as JSON, whole or not at all."""
@@ -163,6 +191,10 @@ def calibrate_scores(
     temperature: float | None = None,
     split: str = "scores",
     seed: int = 0,
+    groups: np.ndarray | None = None,
+    pool: str | None = None,
+    subset: Sequence[str] | None = None,
+    prior: Mapping[str, float] | None = None,
 ) -> Calibration:
     """Calibrate scores of samples that the model was not trained on.
 
@@ -176,6 +208,11 @@ def calibrate_scores(
         temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
         split: What the samples are, for the record.
         seed: See `temperature`.
+        groups: (S,) the group of each sample: promises are about new groups, and the temperature is fitted on other groups.
+        pool: "log" or "mean": a group gets one answer, from the mean of its log-probabilities or of its probabilities, and
+            promises are about these answers.
+        subset: Classes that answers are restricted to. Samples of other classes are left out: promises are about the rest.
+        prior: Prior weights of nodes, which apply to all below; see :func:`hace.decisions.scores.prior_weights`.
 
     Raises:
         DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
@@ -185,12 +222,22 @@ def calibrate_scores(
         for of in asked.of or PROMISES:
             check_promise(accuracy, of)
     check_number("seed", seed, "at least 0", seed >= 0)
-    known = Scores(scores, hierarchy, kind, outputs).checked()
+    known, notes = Scores(scores, hierarchy, kind, outputs).checked(), ()
+    if subset is not None:
+        inside = np.flatnonzero(inside_subset(hierarchy, subset, truth))
+        if left := len(truth) - len(inside):
+            notes = (
+                f"{left:,} samples of classes outside the subset were left out: promises are about samples of its classes.",
+            )
+        known, truth = known[inside].restricted(subset_mask(hierarchy, subset)), truth[inside]
+        groups = None if groups is None else np.asarray(groups)[inside]
+    known = known.weighted(prior)
+    if groups is not None or pool is not None or asked.group_share is not None:
+        known, truth, groups = _grouped(known, truth, groups, pool, asked.group_share)
     z, outputs = known.data, known.outputs
     fitting, rest = np.empty(0, dtype=np.int64), np.arange(len(truth))
     if temperature is None:
-        order = np.random.default_rng([seed, 0xCA11]).permutation(len(truth))
-        fitting, rest = np.sort(order[: len(order) // _SHARE]), np.sort(order[len(order) // _SHARE :])
+        fitting, rest = _fitting(len(truth), groups, seed)
         try:
             temperature = fit_temperature(
                 z[fitting], truth[fitting], hierarchy, labels="nodes", outputs=outputs
@@ -202,7 +249,8 @@ def calibrate_scores(
             ) from error
     check_number("temperature", temperature, "a number above 0", is_number(temperature) and temperature > 0)
     try:
-        found, missing = _thresholds(z[rest] / temperature, truth[rest], hierarchy, outputs, asked)
+        new = None if groups is None else groups[rest]
+        found, missing = _thresholds(z[rest] / temperature, truth[rest], hierarchy, outputs, asked, new)
     except DataError as error:
         if not len(fitting):
             raise
@@ -212,15 +260,50 @@ def calibrate_scores(
         )
         raise DataError([*error.problems, spent]) from error
     counts, tree = (len(rest), len(fitting)), hierarchy.fingerprint
-    return Calibration(float(temperature), found, split, *counts, outputs, tree, missing=missing)
+    listed = None if subset is None else tuple(subset)
+    made = Calibration(float(temperature), found, split, *counts, outputs, tree, None, notes, missing)
+    return replace(made, pool=pool, subset=listed, prior=None if prior is None else dict(prior))
+
+
+def _grouped(
+    scores: Scores, truth: np.ndarray, groups: Any, pool: str | None, group_share: float | None
+) -> tuple[Scores, np.ndarray, np.ndarray | None]:
+    """Scores and truths of samples, with the names of their groups; or, pooled, of groups."""
+    if groups is None:
+        what = "pool" if pool is not None else "group_share"
+        raise ConfigError(
+            f"{what} needs groups: the site, burst or recording of each sample. Got none (--groups)."
+        )
+    names, place = group_places(groups, len(truth))
+    if pool is None:
+        return scores, truth, names[place]
+    if group_share is not None:
+        raise ConfigError(
+            "group_share must come without pool: a pooled group has one answer, which is true or false."
+        )
+    first = np.zeros(len(names), dtype=np.int64)
+    first[place[::-1]] = np.arange(len(truth))[::-1]
+    mixed = np.flatnonzero(truth != truth[first[place]])
+    if len(mixed):
+        raise DataError(f"A group must have one truth to be pooled. {names[place[mixed[0]]]!r} has several.")
+    return scores.pooled(place, pool), truth[first], None
+
+
+def _fitting(samples: int, groups: np.ndarray | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The samples that fit the temperature, a third of them or of their groups, and the others."""
+    units, place = np.unique(np.arange(samples) if groups is None else groups, return_inverse=True)
+    order = np.random.default_rng([seed, 0xCA11]).permutation(len(units))
+    chosen = np.isin(place, order[: len(order) // _SHARE])
+    return np.flatnonzero(chosen), np.flatnonzero(~chosen)
 
 
 def _thresholds(
-    scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, asked: Promises
+    scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, asked: Promises, groups: np.ndarray | None
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
     """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
     found, missing = [], []
     options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": outputs}
+    options |= {"groups": groups, "group_share": asked.group_share}
     for of in asked.of or PROMISES:
         for accuracy in asked.accuracies or ACCURACIES:
             confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
@@ -248,6 +331,9 @@ def calibrate_run(
     checkpoint: str | Path | None = None,
     coarse: str = "auto",
     out: str | Path | None = None,
+    pool: str | None = None,
+    subset: Sequence[str] | None = None,
+    prior: Mapping[str, float] | None = None,
 ) -> Calibration:
     """Calibrate a finished run on samples it was not trained on, and write calibration.json into it.
 
@@ -265,6 +351,7 @@ def calibrate_run(
         coarse: What becomes of samples labelled above the leaves: "drop", or "count": an answer below such a label counts as
             false, which is the safe reading. "auto" drops them from samples that the run held out, and counts others.
         out: Where to write the calibration instead.
+        pool, subset, prior: As of :func:`calibrate_scores`. Groups are those of the data, where they have any.
 
     Raises:
         ConfigError: The run held out no samples.
@@ -296,12 +383,16 @@ def calibrate_run(
         temperature=temperature if temperature is not None else run.config.temperature,
         split=scored.split,
         seed=seed,
+        groups=scored.samples.groups,
+        pool=pool,
+        subset=subset,
+        prior=prior,
     )
-    notes: tuple[str, ...] = ()
+    notes = found.notes
     if above:
         total = len(scored.samples) + scored.left_out
         told = f"{above:,} of {total:,} {scored.split} samples are labelled above the classes"
-        notes = (f"{told} and {_COUNTED if count else _DROPPED}",)
+        notes += (f"{told} and {_COUNTED if count else _DROPPED}",)
     if data is not None:
         pass
     elif split == "test":
