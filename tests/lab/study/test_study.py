@@ -727,3 +727,10 @@ def test_features_without_a_test_split_are_refused_before_anything_runs(
     said = capsys.readouterr().err
     assert "plants has no split 'test'. It has train. Give some samples to a split 'test'" in said
     assert not (tmp_path / "study").exists()
+
+
+def test_a_changed_study_is_told_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(small(tmp_path)) == 0
+    assert main(small(tmp_path, "--methods", "sce", "--set", "batch_size=8")) == 2
+    said = capsys.readouterr().err
+    assert "plants features sce, seed 0: config.batch_size: 256 -> 8" in said

@@ -244,7 +244,7 @@ def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
         gone = [key for key in here if key not in there]
         found += [f"{what} cells: {len(gone)}, the first is {gone[0]}"] if gone else []
     for key in ours:
-        found += differences(ours[key], theirs.get(key, ours[key]), f"{key}: ")
+        found += [f"{key}: {line}" for line in differences(ours[key], theirs.get(key, ours[key]))]
     parts = ("preset", "choices")
     said = differences({p: old.document[p] for p in parts}, {p: new.document[p] for p in parts})
     return [*said, *found] if found else []
