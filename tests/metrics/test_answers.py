@@ -128,7 +128,7 @@ def test_lists_of_classes_and_scores(tmp_path: Path) -> None:
     assert (
         few[0][H.leaf_nodes] <= few[0][H.index("beagle")] * (1 + 1e-9)
     ).sum() == 3  # never above the smallest
-    with pytest.raises(ConfigError, match="needs a root"):
+    with pytest.raises(ConfigError, match="which needs a root"):
         open_top_k(tmp_path / "k.csv", H.without_root(), "unknown")
     (tmp_path / "bad.csv").write_text("sample,class,score\n1,blank,0.6\n")
     with pytest.raises(DataError, match=r"Got 'blank'.*--ignore-column"):

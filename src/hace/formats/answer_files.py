@@ -18,36 +18,40 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names, unknown_name_hint
 
 SAMPLES = "sample sample_id file filename file_name filepath path image image_id image_path uid".split()
-_CLASSES = "class label labels classification prediction answer species scientific_name taxon name".split()
+_CLASSES = "label labels class classification prediction answer species scientific_name taxon name".split()
 _SCORES = "score probability prob confidence".split()
+Ranking = list[tuple[str, float]]  # classes and scores of one sample
 
 
 class Table(NamedTuple):
-    """A CSV table: its columns by name in lower case, and the names of its samples where it has them."""
+    """Columns by name in lower case, and the names of the samples where there are any."""
 
+    path: Path
     columns: dict[str, list[str]]
-    samples: list[str] | None
+    samples: list[str] | None = None
 
-    def column(self, wanted: str | None, usual: Sequence[str], path: Path, option: str) -> list[str]:
+    def column(self, wanted: str | None, usual: Sequence[str], option: str) -> list[str]:
         """A column by name, or the one with a usual name."""
         names = [name for name in usual if name in self.columns] if wanted is None else [wanted.casefold()]
-        if len(self.columns) == 1 and wanted is None:
-            names = list(self.columns)
+        names = list(self.columns) if len(self.columns) == 1 and wanted is None else names
         if not names or names[0] not in self.columns:
-            raise ConfigError(
-                f"{path}: which column? Say {option} NAME. The columns: {listed(self.columns, 30)}."
-            )
+            columns = listed(self.columns, 30)
+            raise ConfigError(f"{self.path}: which column? Say {option} NAME. The columns: {columns}.")
         return self.columns[names[0]]
 
 
 def read_table(path: Path) -> Table:
-    """A .csv or .tsv table with a header."""
-    rows = csv_rows(read_text(path), str(path), "\t" if path.suffix.lower() == ".tsv" else ",")
-    header = [cell.strip().casefold() for cell in next(rows, (0, []))[1]]
-    if not header or len(set(header)) < len(header):
-        raise FormatError(
-            f"{path}: must have a header that names each column once. Got {listed(header, 9) or 'nothing'}."
-        )
+    """A table with a header (.csv, .tsv), final answers (.json), or one label per line or entry."""
+    if path.suffix.lower() == ".json":
+        names, rankings = _predictions(path, "prediction")
+        return Table(path, {"prediction": [ranking[0][0] if ranking else "" for ranking in rankings]}, names)
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    if path.suffix.lower() not in (".csv", ".tsv") or delimiter not in read_text(path).partition("\n")[0]:
+        return Table(path, {"label": [str(value) for value in read_values(path).tolist()]})
+    rows = csv_rows(read_text(path), str(path), delimiter)
+    header = [cell.strip().casefold() for cell in next(rows)[1]]
+    if len(set(header)) < len(header):
+        raise FormatError(f"{path}: the header must name each column once. Got {listed(header, 9)}.")
     held = []
     for line, cells in rows:
         if len(cells) != len(header):
@@ -55,7 +59,7 @@ def read_table(path: Path) -> Table:
         held.append([cell.strip() for cell in cells])
     columns = {name: [cells[i] for cells in held] for i, name in enumerate(header)}
     key = next((name for name in SAMPLES if name in columns), None)
-    return Table(columns, None if key is None or len(header) == 1 else columns[key])
+    return Table(path, columns, None if key is None else columns[key])
 
 
 def read_answers(
@@ -67,78 +71,55 @@ def read_answers(
     groups: str | None = None,
 ) -> tuple[list[str], list[str], list[str] | None]:
     """Answers, truths and groups of the same samples: joined by sample names where both files have them, else by row."""
-    given, truth = (_table_of(Path(path)) for path in (answers, labels))
-    words = given.column(answer_column, _CLASSES, Path(answers), "--answer-column")
-    true = truth.column(label_column, ("label", "labels", *_CLASSES), Path(labels), "--label-column")
-    group = None if groups is None else truth.column(groups, (), Path(labels), "--groups")
+    given, truth = read_table(Path(answers)), read_table(Path(labels))
+    words = given.column(answer_column, _CLASSES, "--answer-column")
+    true = truth.column(label_column, _CLASSES, "--label-column")
+    group = None if groups is None else truth.column(groups, (), "--groups")
     if given.samples is not None and truth.samples is not None:
-        place = {sample: i for i, sample in enumerate(given.samples)}
-        if len(place) < len(given.samples):
-            raise DataError(f"{answers}: every sample must have one answer. Got two for some.")
-        missing = [sample for sample in truth.samples if sample not in place]
-        if missing:
-            raise DataError(
-                f"{answers}: every sample of {labels} must have an answer. Got none for {listed(missing, 5)}."
-            )
-        words = [words[place[sample]] for sample in truth.samples]
-    elif len(words) != len(true):
+        answer = dict(zip(given.samples, words, strict=True))
+        missing = [sample for sample in truth.samples if sample not in answer]
+        if missing or len(answer) < len(words):
+            problem = f"none for {listed(missing, 5)}" if missing else "two for some"
+            raise DataError(f"{answers}: every sample of {labels} must have an answer. Got {problem}.")
+        words = [answer[sample] for sample in truth.samples]
+    if len(words) != len(true):
         raise DataError(
-            f"{answers} has {len(words):,} answers and {labels} {len(true):,} labels. There must be one each."
+            f"{answers} has {len(words):,} answers, {labels} {len(true):,} labels. There must be one each."
         )
     return words, true, group
 
 
-def _table_of(path: Path) -> Table:
-    suffix = path.suffix.lower()
-    if suffix == ".json":
-        names, lists = _predictions(path)
-        return Table({"prediction": [classes[0] if classes else "" for classes, _ in lists]}, names)
-    if suffix in (".csv", ".tsv"):
-        text = read_text(path)
-        if "," in text.partition("\n")[0] or "\t" in text.partition("\n")[0]:
-            return read_table(path)
-    return Table({"label": [str(value) for value in read_values(path).tolist()]}, None)
-
-
-def _predictions(path: Path, top: bool = True) -> tuple[list[str], list[tuple[list[str], list[float]]]]:
-    """Names and answers of SpeciesNet's predictions: the final one, or with `top` False the classifier's list with scores."""
+def _predictions(path: Path, key: str) -> tuple[list[str], list[Ranking]]:
+    """Names of SpeciesNet's samples with their final "prediction" or the list of "classifications"."""
     content = read_json(path)
     rows = content.get("predictions") if isinstance(content, dict) else None
-    if not isinstance(rows, list) or not all(
-        isinstance(row, dict) and isinstance(row.get("filepath"), str) for row in rows
-    ):
-        raise FormatError(f"{path}: must hold predictions with a filepath each, as SpeciesNet writes them.")
-    found: list[tuple[list[str], list[float]]] = []
-    for row in rows:
-        held = row.get("classifications") if not top else None
+    names, rankings = [], []
+    for row in rows if isinstance(rows, list) else [None]:
+        held: Any = row.get(key) if isinstance(row, dict) else None
         held = (
-            held
-            if isinstance(held, dict)
-            else {"classes": [row["prediction"]] if row.get("prediction") else [], "scores": [1.0]}
+            {"classes": [held], "scores": [1]}
+            if isinstance(held, str)
+            else held or {"classes": [], "scores": []}
         )
-        classes, scores = held.get("classes"), held.get("scores")
+        classes, scores = (held.get(k) if isinstance(held, dict) else None for k in ("classes", "scores"))
+        name = row.get("filepath") if isinstance(row, dict) else None
         if (
-            not isinstance(classes, list)
+            not isinstance(name, str)
+            or not isinstance(classes, list)
             or not isinstance(scores, list)
-            or (not top and len(classes) != len(scores))
+            or len(classes) != len(scores)
         ):
             raise FormatError(
-                f"{path}: classes and scores must be lists of one length. Got others for {row['filepath']!r}."
+                f"{path}: must hold predictions with filepath, classes and scores, as SpeciesNet writes them."
             )
-        found.append(
-            (
-                [_taxon(str(name)) for name in classes],
-                [_number(score, path) for score in scores[: len(classes)]],
-            )
-        )
-    return [row["filepath"] for row in rows], found
+        names.append(name)
+        rankings.append([(_taxon(str(c)), _number(s, path)) for c, s in zip(classes, scores, strict=True)])
+    return names, rankings
 
 
 def _taxon(text: str) -> str:
     """The uuid of a SpeciesNet label, "" for blank and the like; other text as it is."""
-    if not UUID.match(text):
-        return text
-    uuid, *ranks = text.split(";")
+    uuid, *ranks = text.split(";") if UUID.match(text) else (text, text)
     return uuid if any(ranks[:5]) else ""
 
 
@@ -160,13 +141,12 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
     then divided by their sum), or stays at the root as unknown mass ("unknown").
     """
     path = Path(path)
-    if rest not in ("spread", "unknown"):
-        raise ConfigError(f"rest must be 'spread' or 'unknown'. Got {rest!r}.")
-    if rest == "unknown" and not h.rooted:
-        raise ConfigError("Unknown mass needs a root to stay at. Add one: --root.")
-    lists = _predictions(path, top=False)[1] if path.suffix.lower() == ".json" else _long_table(path)
+    if rest not in ("spread", "unknown") or (rest == "unknown" and not h.rooted):
+        raise ConfigError(f"rest must be 'spread', or 'unknown', which needs a root (--root). Got {rest!r}.")
+    json = path.suffix.lower() == ".json"
+    rankings = _predictions(path, "classifications")[1] if json else _long_table(read_table(path))
     known, skip = known_names(h), {"", *ignored}
-    unknown = [name for names, _ in lists for name in names if name not in known and name not in skip]
+    unknown = [name for ranking in rankings for name, _ in ranking if name not in known and name not in skip]
     if unknown:
         raise DataError(
             f"{path}: every class of a list must be a node of the hierarchy. Got {listed(dict.fromkeys(unknown))}."
@@ -174,42 +154,31 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
         )
 
     def chunks() -> Iterator[np.ndarray]:
-        rows = iter(lists)
+        rows = iter(rankings)
         while block := list(islice(rows, max(1, CHUNK // h.num_nodes))):
             made = np.zeros((len(block), h.num_nodes))
-            for row, (names, scores) in zip(made, block, strict=True):
-                for name, score in zip(names, scores, strict=True):
+            for row, ranking in zip(made, block, strict=True):
+                for name, score in ranking:
                     if name not in skip:
                         row[known[name]] += score
-                _spread(row, h, rest)
+                left, free = max(0.0, 1.0 - float(row.sum())), h.leaf_nodes[row[h.leaf_nodes] == 0]
+                if rest == "unknown":
+                    row[0] += left
+                elif len(free):
+                    row[free] = min(left / len(free), float(row[row > 0].min(initial=1.0)))
+                row /= row.sum() or 1.0
             yield made
 
-    return ScoreFile(path, len(lists), "nodes", chunks)
+    return ScoreFile(path, len(rankings), "nodes", chunks)
 
 
-def _spread(row: np.ndarray, h: Hierarchy, rest: str) -> None:
-    left = max(0.0, 1.0 - float(row.sum()))
-    if rest == "unknown":
-        row[0] += left
-    else:
-        free = h.leaf_nodes[row[h.leaf_nodes] == 0]
-        smallest = float(row[row > 0].min(initial=1.0))
-        if len(free):
-            row[free] = min(left / len(free), smallest)
-    row /= row.sum() or 1.0
-
-
-def _long_table(path: Path) -> list[tuple[list[str], list[float]]]:
-    table = read_table(path)
+def _long_table(table: Table) -> list[Ranking]:
     if table.samples is None:
         raise FormatError(
-            f"{path}: must name the sample of each row, in a column such as sample or file. Got none."
+            f"{table.path}: must name the sample of each row, in a column such as sample or file."
         )
-    names = table.column(None, _CLASSES, path, "a column class;")
-    scores = table.column(None, _SCORES, path, "a column score;")
-    found: dict[str, tuple[list[str], list[float]]] = {}
+    names, scores = (table.column(None, usual, "a column") for usual in (_CLASSES, _SCORES))
+    found: dict[str, Ranking] = {}
     for sample, name, score in zip(table.samples, names, scores, strict=True):
-        classes, numbers = found.setdefault(sample, ([], []))
-        classes.append(name)
-        numbers.append(_number(score, path))
+        found.setdefault(sample, []).append((name, _number(score, table.path)))
     return list(found.values())

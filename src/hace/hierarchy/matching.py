@@ -181,7 +181,7 @@ def within(
             part.nodes, part.edges, part.leaves, rooted=None
         )  # the one top that is left is the root
     part = part.collapse_unary() if collapse else part
-    also = {text: id for text, id in ids.items() if text != id and text not in part.nodes}
+    also = {text: id for text, id in ids.items() if text != id and text not in part._index}
     return with_synonyms(part, also)
 
 
