@@ -202,10 +202,10 @@ def test_the_picture_has_a_colour_for_each_rank(model: hace.HACEClassifier, tmp_
 @pytest.mark.parametrize(
     ("change", "call", "error", "message"),
     [
-        (lambda a: None, {"labels": "typ"}, ConfigError, r"obs must have the column 'typ'\. .*Did you mean 'type'"),
+        (lambda a: None, {"labels": "typ"}, ConfigError, r"obs must have 'typ'\. .*Did you mean 'type'"),
         (lambda a: None, {"layer": "log"}, ConfigError, r"layers must have 'log'\. Got none"),
-        (lambda a: None, {"obsm": "X_pca"}, ConfigError, r"obsm must have the key 'X_pca'"),
-        (lambda a: None, {"groups": "batch"}, ConfigError, r"obs must have the column 'batch'"),
+        (lambda a: None, {"obsm": "X_pca"}, ConfigError, r"obsm must have 'X_pca'"),
+        (lambda a: None, {"groups": "batch"}, ConfigError, r"obs must have 'batch'"),
         (lambda a: a.obs.insert(0, "one", "x"), {"groups": "one"}, DataError, r"must have at least two groups"),
         (lambda a: a.obs.insert(0, "odd", "CD5"), {"labels": "odd"}, DataError, r"labels must be ids or unique names"),
         (lambda a: None, {"held_out": 1.0}, ConfigError, r"held_out must be at least 0 and below 1\. Got 1.0"),

@@ -12,12 +12,13 @@ features by name, so `annotate` finds the genes of the training among those of t
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hace import __version__
 from hace.checks import check_choice, check_count, check_number
 from hace.decisions import Decisions, predict
 from hace.draw import drawable
@@ -71,7 +72,7 @@ def fit(
         ConfigError: No such column, layer or embedding.
     """
     check_number("held_out", held_out, "at least 0 and below 1", 0 <= held_out < 1)
-    given = _column(adata, labels).astype(object)
+    given = _found(adata.obs, labels, "obs").astype(object)
     known = np.flatnonzero(given.notna().to_numpy())
     if len(known) < 2:
         raise DataError(f"obs[{labels!r}] must have a label for at least two cells. Got {len(known)}.")
@@ -135,13 +136,14 @@ def annotate(
         accuracy = None
     elif accuracy is None:
         raise ConfigError("accuracy or threshold must be given. Got neither.")
-    clusters = None if groups is None else _column(adata, groups).astype(str).to_numpy()
+    clusters = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()
     promise = None if accuracy is None else model.guarantee(accuracy)
     places = _places(adata, model, obsm, missing)
     h, parts, best = model.hierarchy_, [], []
     names, member = np.unique(clusters, return_inverse=True) if clusters is not None else ([], None)
     total = np.zeros((len(names), h.num_nodes))
-    for rows in _batches(adata.n_obs, batch_size):
+    for start in range(0, adata.n_obs, batch_size):
+        rows = np.arange(start, min(start + batch_size, adata.n_obs))
         x = _aligned(_read(adata, rows, layer, obsm), places)
         with warnings.catch_warnings():  # the names were compared above
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
@@ -151,12 +153,27 @@ def annotate(
         if member is not None:
             np.add.at(total, member[rows], np.exp(log_q))
     answers = Decisions.joined(parts)
-    _write(adata, key, answers, np.concatenate(best), accuracy)
-    record = _record(model, accuracy, threshold, promise, layer, obsm, places, answers)
+    _write(adata, key, answers)
+    adata.obs[f"{key}_rank"] = answers.levels.numpy()
+    adata.obs[f"{key}_promise"] = np.nan if accuracy is None else accuracy
+    adata.obs[f"{key}_class"] = np.array(h.nodes, dtype=object)[np.concatenate(best)]
+    record = {  # values that an .h5ad file can hold
+        "version": __version__,
+        "hierarchy": h.fingerprint,
+        "classes": list(h.leaves),
+        "unseen_classes": [str(name) for name in model.unseen_classes_],
+        "features": f"obsm {obsm}" if obsm else f"layer {layer}" if layer else "X",
+        "missing_features": 0 if places is None else int((places < 0).sum()),
+        "temperature": float(model.temperature_),
+    }
+    if promise is None:
+        record["threshold"] = threshold
+    else:
+        record |= {"accuracy": accuracy, "promise": promise.promise, "assumptions": list(promise.assumptions)}
     if member is not None:
         mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
         told = _decided(mean, h, promise, threshold)
-        _write_groups(adata, key, told, member)
+        _write(adata, f"{key}_group", told, member)
         ids = ["" if node is None else node for node in told.ids]
         record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
     adata.uns[key] = record
@@ -208,9 +225,9 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     import matplotlib
     from matplotlib import patheffects
 
-    places = np.asarray(_embedding(adata, basis))[:, :2]
-    ranks = _column(adata, f"{key}_rank").to_numpy()
-    names = _column(adata, f"{key}_name").astype(object).to_numpy()
+    places = np.asarray(_found(adata.obsm, basis, "obsm"))[:, :2]
+    ranks = _found(adata.obs, f"{key}_rank", "obs").to_numpy()
+    names = _found(adata.obs, f"{key}_name", "obs").astype(object).to_numpy()
     figure = figure_module.Figure(figsize=(7, 6), layout="constrained")
     axes = figure.add_subplot()
     levels = sorted(set(ranks.tolist()))
@@ -248,7 +265,9 @@ def _parts(
         order = rng.permutation(len(known))
         count = round(held_out * len(known))
         return np.sort(order[count:]), np.sort(order[:count])
-    names, member = np.unique(_column(adata, groups).astype(str).to_numpy()[known], return_inverse=True)
+    names, member = np.unique(
+        _found(adata.obs, groups, "obs").astype(str).to_numpy()[known], return_inverse=True
+    )
     count = 0 if held_out == 0 else max(1, round(held_out * len(names)))
     if count >= len(names):
         raise DataError(
@@ -258,41 +277,27 @@ def _parts(
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _column(adata: AnnData, name: str) -> Any:
-    if name not in adata.obs:
-        known = [str(column) for column in adata.obs.columns]
-        raise ConfigError(
-            f"obs must have the column {name!r}. Got {listed(known) or 'none'}.{nearest(name, known)}"
-        )
-    return adata.obs[name]
-
-
-def _embedding(adata: AnnData, obsm: str) -> Any:
-    if obsm not in adata.obsm:
-        known = [str(key) for key in adata.obsm]
-        raise ConfigError(
-            f"obsm must have the key {obsm!r}. Got {listed(known) or 'none'}.{nearest(obsm, known)}"
-        )
-    return adata.obsm[obsm]
+def _found(there: Any, key: str, where: str) -> Any:
+    """An entry of `obs`, `obsm` or `layers`, or an error that names what there is."""
+    if key not in there:
+        known = [str(name) for name in there]
+        raise ConfigError(f"{where} must have {key!r}. Got {listed(known) or 'none'}.{nearest(key, known)}")
+    return there[key]
 
 
 def _names(adata: AnnData, obsm: str | None) -> list[str]:
     """A name for each feature: genes, or the key of an embedding and a number."""
     if obsm is None:
         return [str(gene) for gene in adata.var_names]
-    return [f"{obsm}:{i}" for i in range(_embedding(adata, obsm).shape[1])]
+    return [f"{obsm}:{i}" for i in range(_found(adata.obsm, obsm, "obsm").shape[1])]
 
 
 def _read(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None) -> Any:
     """The features of some cells in memory, dense or sparse by rows."""
     if layer is not None and obsm is not None:
         raise ConfigError("layer and obsm must not be given together. Drop one.")
-    if layer is not None and layer not in adata.layers:
-        known = [str(key) for key in adata.layers]
-        raise ConfigError(
-            f"layers must have {layer!r}. Got {listed(known) or 'none'}.{nearest(layer, known)}"
-        )
-    source = _embedding(adata, obsm) if obsm is not None else adata.layers[layer] if layer else adata.X
+    source: Any = adata.X if layer is None else _found(adata.layers, layer, "layers")
+    source = source if obsm is None else _found(adata.obsm, obsm, "obsm")
     if source is None:
         raise ConfigError("adata.X must hold features. It is empty. Give a layer or obsm.")
     x: Any = source[rows]
@@ -332,15 +337,7 @@ def _aligned(x: Any, places: np.ndarray | None) -> Any:
         return x
     lost = places < 0
     found = x[:, np.where(lost, 0, places)]
-    if not lost.any():
-        return found
-    if hasattr(found, "multiply"):
-        return found.multiply((~lost).astype(x.dtype)[None]).tocsr()
-    return np.where(lost, 0, found)
-
-
-def _batches(cells: int, size: int) -> Iterator[np.ndarray]:
-    yield from (np.arange(start, min(start + size, cells)) for start in range(0, cells, size))
+    return found.multiply(~lost[None]).tocsr() if hasattr(found, "multiply") else found * ~lost
 
 
 def _decided(log_q: np.ndarray, h: Hierarchy, promise: Any, threshold: float | None) -> Decisions:
@@ -349,52 +346,12 @@ def _decided(log_q: np.ndarray, h: Hierarchy, promise: Any, threshold: float | N
     return predict(log_q, h, rule="threshold", threshold=threshold, kind="node_log_probs")
 
 
-def _write(adata: AnnData, key: str, answers: Decisions, best: np.ndarray, accuracy: float | None) -> None:
+def _write(adata: AnnData, key: str, answers: Decisions, member: np.ndarray | slice = slice(None)) -> None:
+    """Ids, names and probabilities of answers, those of clusters for every member."""
     pd = optional("pandas", "Columns of cells", "cells")
-    h = answers.hierarchy
-    adata.obs[key] = pd.Categorical(answers.ids)
-    adata.obs[f"{key}_name"] = pd.Categorical(answers.names)
-    adata.obs[f"{key}_rank"] = answers.levels.numpy()
-    adata.obs[f"{key}_probability"] = answers.probabilities.numpy()
-    adata.obs[f"{key}_promise"] = np.nan if accuracy is None else accuracy
-    adata.obs[f"{key}_class"] = pd.Categorical(np.array(h.nodes, dtype=object)[best])
-
-
-def _write_groups(adata: AnnData, key: str, told: Decisions, member: np.ndarray) -> None:
-    pd = optional("pandas", "Columns of cells", "cells")
-    for name, values in (("group", told.ids), ("group_name", told.names)):
-        adata.obs[f"{key}_{name}"] = pd.Categorical(np.array(values, dtype=object)[member])
-    adata.obs[f"{key}_group_probability"] = told.probabilities.numpy()[member]
-
-
-def _record(
-    model: HACEClassifier,
-    accuracy: float | None,
-    threshold: float | None,
-    promise: Any,
-    layer: str | None,
-    obsm: str | None,
-    places: np.ndarray | None,
-    answers: Decisions,
-) -> dict[str, Any]:
-    """What was done, as values that an .h5ad file can hold."""
-    from hace import __version__
-
-    h = model.hierarchy_
-    record = {
-        "version": __version__,
-        "hierarchy": h.fingerprint,
-        "classes": list(h.leaves),
-        "unseen_classes": [str(name) for name in model.unseen_classes_],
-        "features": f"obsm {obsm}" if obsm else f"layer {layer}" if layer else "X",
-        "missing_features": 0 if places is None else int((places < 0).sum()),
-        "threshold": float("nan") if threshold is None else threshold,
-        "temperature": float(model.temperature_),
-        "answered": float((answers.levels > 0).float().mean()),
-    }
-    if promise is not None:
-        record |= {"accuracy": accuracy, "promise": promise.promise, "assumptions": list(promise.assumptions)}
-    return record
+    for name, values in ((key, answers.ids), (f"{key}_name", answers.names)):
+        adata.obs[name] = pd.Categorical(np.array(values, dtype=object)[member])
+    adata.obs[f"{key}_probability"] = answers.probabilities.numpy()[member]
 
 
 def _text(value: Any) -> str:
