@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from hace import cli
+from hace.data import load_dataset
 from hace.files.reading import ORIENTATION
 from hace.lab.features.store import FeatureStore
 from tests.backbone_files import SIZE, VIT, save_weights
@@ -187,3 +188,59 @@ def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.C
     assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/features"]) == 0
     assert cli.main(["calibrate", run, "--coarse", "count"]) == 2
     assert "are not held out" in capsys.readouterr().err
+
+
+COMPOSED, TWO = "Rabenkr\u00e4he", "Rabenkra\u0308he"  # as a list has it, and as a Mac names a folder
+
+
+@pytest.mark.parametrize(("folder", "listed"), [(COMPOSED, TWO), (TWO, COMPOSED), (TWO, TWO)])
+def test_accented_names_match_however_they_are_written(tmp_path: Path, folder: str, listed: str) -> None:
+    (tmp_path / "photos" / folder).mkdir(parents=True)
+    (tmp_path / "photos" / "robin").mkdir()
+    for name in (folder, "robin"):
+        Image.new("RGB", (8, 8), "red" if name == "robin" else "blue").save(
+            tmp_path / "photos" / name / f"{folder}.png"
+        )
+    (tmp_path / "tree.csv").write_text(f"id,parent\nbirds,\nrobin,birds\n{listed},birds\n", encoding="utf-8")
+    data = load_dataset("folders", tmp_path / "photos", hierarchy=tmp_path / "tree.csv")
+    assert sorted(data.hierarchy.nodes[v] for v in data["train"].nodes) == sorted([listed, "robin"])
+    text = f"path,label\n{listed}/{listed}.png,{listed}\nrobin/{listed}.png,robin\n"
+    (tmp_path / "photos" / "list.csv").write_text(
+        text.replace(f"\n{listed}/", f"\n{folder}/"), encoding="utf-8"
+    )
+    data = load_dataset("manifest", tmp_path / "photos" / "list.csv", hierarchy=tmp_path / "tree.csv")
+    assert data["train"].image(0).getpixel((0, 0)) == (0, 0, 255)
+
+
+def test_lists_as_spreadsheets_write_them(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (photos / "Bläßhuhn").mkdir()
+    (photos / "crow" / "0.png").rename(photos / "Bläßhuhn" / "0.png")
+    rows = ["path;label", "Bläßhuhn/0.png;Bläßhuhn", "rook/1.png;rook", "rook/2.png;rock"]
+    (photos / "list.csv").write_bytes("\r\n".join(rows).encode("latin-1"))
+    (photos / "tree.csv").write_bytes("id;parent\nbirds;\nrook;birds\nBläßhuhn;birds\n".encode("latin-1"))
+    words = f"data manifest --root {photos}/list.csv --hierarchy {photos}/tree.csv".split()
+    assert cli.main(words) == 2
+    assert "-o encoding=latin-1" in capsys.readouterr().err
+    words += ["-o", "encoding=latin-1"]
+    assert cli.main(words) == 2
+    assert "-o 'delimiter=;'" in capsys.readouterr().err  # of the hierarchy; the list needs no word about it
+    words += ["-o", "delimiter=;"]
+    assert cli.main(words) == 2
+    assert "the first is 'rock' in line 4. Did you mean 'rook'?" in capsys.readouterr().err
+    (photos / "list.csv").write_bytes("\r\n".join([*rows[:-1], "rook/2.png;rook"]).encode("latin-1"))
+    assert cli.main(words) == 0
+
+
+def test_hints_about_a_hierarchy_work_where_they_are_printed(
+    photos: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (photos / "tree.csv").write_text("group\tkind\ncrows\tcrow\ncrows\trook\nthrushes\trobin\n")
+    words = f"data folders --root {photos} --hierarchy {photos}/tree.csv".split()
+    assert cli.main(words) == 2
+    said = capsys.readouterr().err
+    assert r"-o 'delimiter=\t'" in said
+    words += ["-o", r"delimiter=\t"]
+    assert cli.main(words) == 2
+    assert "-o columns=group,kind" in capsys.readouterr().err
+    assert cli.main([*words, "-o", "columns=group,kind"]) == 0
+    assert "24" in capsys.readouterr().out

@@ -539,7 +539,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
         "pth\na.png\n": "Did you mean 'pth'?",
         "": "Its first line has nothing",
         "path\n": "the list has no images",
-        "label,path\n1\n": "line 2: there is no path",
+        "label,path\n1\n": "line 2: every row must have 2 cells",
         "label,path\n1, \n": "line 2: there is no path",
     }
     for text, message in lists.items():

@@ -198,7 +198,7 @@ def test_a_manifest_at_mixed_levels(photos: Path) -> None:
         (
             ["path,label", "train/husky/0.png,huskey"],
             DataError,
-            "the first is 'huskey' in row 0. Did you mean 'husky'",
+            "the first is 'huskey' in line 2. Did you mean 'husky'",
         ),
         (
             ["path,label", "train/husky/9.png,husky"],

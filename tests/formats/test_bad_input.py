@@ -26,7 +26,7 @@ READERS = [name for name, kind in FORMATS.items() if kind.parse]
         (b"a\0b", "Got a binary file, with a zero at character 1"),
         (
             "Vögel\nEulen".encode("latin-1"),
-            "Got byte 0xf6. If it is Latin-1, convert it: iconv",
+            "Got byte 0xf6. If it is Latin-1, say so",
         ),
     ],
 )

@@ -82,7 +82,7 @@ def reader_options(pairs: list[str], option: str = "--option") -> dict[str, Any]
         name, equals, value = pair.partition("=")
         if not equals or not name.isidentifier() or name in ("path", "format", "root"):
             raise ConfigError(f"{option} must be NAME=VALUE with the name of an option. Got {pair!r}.")
-        options[name] = _value(value)
+        options[name] = "\t" if (name, value) == ("delimiter", "\\t") else _value(value)
         if name in _LISTS and isinstance(options[name], str):
             options[name] = [word.strip() for word in value.split(",")]
     return options

@@ -17,7 +17,7 @@ from hace.data.fine_grained import load_aircraft, load_nabirds
 from hace.data.own_images import load_folders, load_manifest
 from hace.data.own_texts import load_texts
 from hace.data.synthetic import synthetic_features, synthetic_images
-from hace.errors import ConfigError, DataError, nearest
+from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.formats import read_hierarchy
 
 
@@ -97,8 +97,14 @@ def load_dataset(
         )
     kind = DATASETS[name]
     reader = {option: options.pop(option) for option in [*options] if option not in kind.options}
-    if reader and isinstance(hierarchy, str | os.PathLike):
-        hierarchy = read_hierarchy(hierarchy, **reader)
+    shared = {option: options[option] for option in ("encoding", "delimiter") if option in options}
+    if isinstance(hierarchy, str | os.PathLike) and (reader or shared):
+        try:
+            hierarchy = read_hierarchy(hierarchy, **reader)
+        except FormatError:  # perhaps written by the same spreadsheet as the list
+            if not shared:
+                raise
+            hierarchy = read_hierarchy(hierarchy, **reader, **shared)
     elif reader:
         option, known = next(iter(reader)), ", ".join(kind.options) or "none"
         raise ConfigError(

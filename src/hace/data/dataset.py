@@ -22,7 +22,7 @@ from hace.errors import ConfigError, DataError, GroupWarning, listed, nearest
 from hace.files.reading import optional, read_bytes, read_image
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import label_nodes
+from hace.hierarchy.names import composed, label_nodes
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -599,15 +599,25 @@ def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.nda
     return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
 
 
-def check_exist(folder: Path, images: Sequence[str]) -> None:
-    """Refuse a list of images below a folder if some are missing. Lists folders and opens no image."""
-    there = {place: _names_in(folder / place) for place in {os.path.dirname(image) for image in images}}
-    missing = [image for image in images if os.path.basename(image) not in there[os.path.dirname(image)]]
+def check_exist(folder: Path, images: Sequence[str]) -> list[str]:
+    """The images of a list below a folder, by the names they have there; refused if some are missing. Opens no image.
+
+    A name on disk may write an accented letter with two characters, as Macs do, and the list with one.
+    """
+    places = {os.path.dirname(image) for image in images}
+    there = {place: {composed(name): name for name in _names_in(folder / place)} for place in places}
+    found, missing = [], []
+    for image in images:
+        place, name = os.path.split(image)
+        known = there[place].get(composed(name))
+        missing += [image] if known is None else []
+        found.append(image if known in (None, name) else os.path.join(place, known))
     if missing:
         raise DataError(
             f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "
             f"{missing[0]}. Unpack the data set again."
         )
+    return found
 
 
 def image_files(folder: Path) -> list[str]:

@@ -24,11 +24,10 @@ from hace.data.dataset import (
     with_test,
 )
 from hace.errors import DataError, FormatError, HaceError, listed, nearest
-from hace.files.documents import csv_rows, ragged
-from hace.files.reading import read_text
+from hace.files.documents import read_rows
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import known_names, label_nodes, unknown_name_hint
+from hace.hierarchy.names import composed, known_names, label_nodes, unknown_name_hint
 
 SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
 _FOLDERS = (
@@ -109,7 +108,8 @@ def _own(folder: Path) -> Hierarchy:
 
 def _label(folder: PurePosixPath, h: Hierarchy) -> str:
     """The node of an image's folder: by its path, else by its name."""
-    return str(folder) if str(folder) in known_names(h) else folder.name
+    whole = composed(str(folder))
+    return whole if whole in known_names(h) else composed(folder.name)
 
 
 def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:
@@ -144,24 +144,27 @@ def load_manifest(
     allow_empty: bool = False,
     test: float = 0.0,
     groups: str | None = None,
+    encoding: str | None = None,
+    delimiter: str | None = None,
 ) -> Dataset[Samples]:
     """Images from a .csv (or, with tabs, .tsv) list with the columns path, label and split; other columns are ignored.
 
     Paths are relative to the file, or absolute. `label_kind` "id": labels are ids or unique names of nodes of any level;
     "index": they count the leaves from 0; "auto": the former, unless all are integers and some are not ids. `test` is as in
-    `load_folders`. `groups` is the column that names each sample's group, such as its site; splits never cut one.
+    `load_folders`. Spreadsheets may have written the list with semicolons, or in another `encoding` such as latin-1. `groups`
+    is the column that names each sample's group, such as its site; splits never cut one.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    rows = _rows(root, groups)
-    nodes = _nodes([row[1] for row in rows], h, label_kind, str(root))
+    rows = _rows(root, groups, encoding, delimiter)
+    nodes = _nodes([row[1] for row in rows], h, label_kind, str(root), [row[4] for row in rows])
     folder = root.parent
-    check_exist(folder, [row[0] for row in rows])
+    there = check_exist(folder, [row[0] for row in rows])
     splits = {}
     for split in ordered_splits(row[2] for row in rows):
         chosen = [i for i, row in enumerate(rows) if row[2] == split]
         names = [rows[i][0] for i in chosen]
         grouped = None if groups is None else np.array([rows[i][3] for i in chosen])
-        paths = [folder / name for name in names]
+        paths = [folder / there[i] for i in chosen]
         splits[split] = Samples(h, nodes[chosen], names, paths=paths, groups=grouped)
     _check_links(str(root), splits)
     if not allow_empty:
@@ -169,42 +172,41 @@ def load_manifest(
     return Dataset(root.stem, h, with_test(splits, test, str(root)))
 
 
-def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str) -> np.ndarray:
+def _nodes(labels: list[str], h: Hierarchy, kind: str, source: str, lines: list[int]) -> np.ndarray:
     """Labels as node indices. A list has no types: numbers are ids where the hierarchy has them all, else positions."""
     numbers = all(label.isascii() and label.isdigit() and len(label) <= MAX_DIGITS for label in labels)
     by_position = kind == "index" or (kind == "auto" and not known_names(h).keys() >= set(labels))
     if numbers and by_position:
-        return label_nodes(np.array([int(label) for label in labels]), h, "index", source, LABEL_OPTION)
-    return label_nodes(np.array(labels, dtype=str), h, "id" if kind == "auto" else kind, source, LABEL_OPTION)
+        numbers_given = np.array([int(label) for label in labels])
+        return label_nodes(numbers_given, h, "index", source, LABEL_OPTION, lines)
+    kind = "id" if kind == "auto" else kind
+    return label_nodes(np.array(labels, dtype=str), h, kind, source, LABEL_OPTION, lines)
 
 
-def _rows(path: Path, groups: str | None) -> list[tuple[str, str, str, str]]:
-    """(path, label, split, group) of every line."""
-    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
-    table = csv_rows(read_text(path), str(path), delimiter)
-    _, first = next(table, (0, []))
-    header = [name.strip().lower() for name in first]
+def _rows(
+    path: Path, groups: str | None, encoding: str | None, delimiter: str | None
+) -> list[tuple[str, str, str, str, int]]:
+    """(path, label, split, group, line) of every line."""
+    header, table = read_rows(path, encoding, delimiter)
+    known = {name.lower(): name for name in header}
     for column in COLUMNS[:2]:
-        if column not in header:
+        if column not in known:
             raise FormatError(
-                f"{path}: must have a column {column!r}. Got {listed(header, 30) or 'an empty file'}. {_COLUMNS}"
-                f"{nearest(column, header)}"
+                f"{path}: must have a column {column!r}. Got {listed(known, 30) or 'an empty file'}. {_COLUMNS}"
+                f"{nearest(column, known)}"
             )
-    grouped = group_column([name.strip() for name in first], groups, str(path))
-    places = [header.index(column) if column in header else -1 for column in COLUMNS]
-    places.append(-1 if grouped is None else header.index(grouped.lower()))
+    grouped = group_column(header, groups, str(path))
     rows = []
     for line, cells in table:
-        if len(cells) != len(header):
-            raise ragged(str(path), line, len(cells), len(header))
-        image, label, split, group = (cells[place].strip() if place >= 0 else "train" for place in places)
+        image, label, split = (cells[known[c]].strip() if c in known else "train" for c in COLUMNS)
+        group = "-" if grouped is None else cells[grouped].strip()
         if not (image and label and split) or "\0" in image:
             raise FormatError(f"{path}, line {line}: path, label and split must not be empty.")
         if not group:
             raise FormatError(
                 f"{path}, line {line}: {grouped} must name the group of the sample. Got nothing."
             )
-        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split), group))
+        rows.append((os.path.normpath(image).replace(os.sep, "/"), label, split_name(split), group, line))
     if not rows:
         raise DataError(f"{path}: must list images. Got none.")
     return rows

@@ -157,7 +157,8 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
         remedies.append("header=False says that line 1 is an edge (on the command line: -o header=false)")
     other = next((mark for mark in ";|\t" if len(names) == 1 and mark in names[0]), None)
     if other:
-        remedies = [f"delimiter={other!r} splits them (on the command line: -o 'delimiter={other}')"]
+        shown = other.replace("\t", "\\t")
+        remedies = [f"delimiter={other!r} splits them (on the command line: -o 'delimiter={shown}')"]
     return FormatError(
         f"{source.name}, line 1: the columns must be id and parent, or parent and child"
         f"{', or the names you gave: ' + listed(asked, 30) if asked else ''}. Got {listed(names, 30)}. {'; '.join(remedies)}."

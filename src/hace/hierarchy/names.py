@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import unicodedata
 from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -21,7 +23,13 @@ def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     counts = Counter(hierarchy.names)
     table = {name: hierarchy.index(id) for name, id in hierarchy.synonyms.items() if name not in counts}
     table |= {name: v for v, name in enumerate(hierarchy.names) if counts[name] == 1}
-    return table | {node: v for v, node in enumerate(hierarchy.nodes)}
+    table |= {node: v for v, node in enumerate(hierarchy.nodes)}
+    return {composed(name): v for name, v in table.items() if not name.isascii()} | table
+
+
+def composed(name: str) -> str:
+    """A name with each accented letter as one character: a Mac's folders have two for it, and look the same."""
+    return unicodedata.normalize("NFC", name)
 
 
 def node_titles(hierarchy: Hierarchy) -> list[str]:
@@ -39,22 +47,31 @@ def unknown_name_hint(hierarchy: Hierarchy, name: str) -> str:
 
 
 def label_nodes(
-    values: np.ndarray, hierarchy: Hierarchy, kind: str, source: str, option: str = "--label-kind {}"
+    values: np.ndarray,
+    hierarchy: Hierarchy,
+    kind: str,
+    source: str,
+    option: str = "--label-kind {}",
+    lines: Sequence[int] | None = None,
 ) -> IntArray:
-    """Labels of a file as node indices."""
+    """Labels of a file as node indices; messages name their `lines` in the file, or else their rows, from 0."""
+
+    def place(row: int) -> str:
+        return f"row {row}" if lines is None else f"line {lines[row]}"
+
     if kind not in LABEL_KINDS:
         raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")
     h, known, last = hierarchy, known_names(hierarchy), hierarchy.num_leaves - 1
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:
         raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
-    words = [str(v) for v in values.tolist()]
+    words = [w if w in known else composed(w) for w in map(str, values.tolist())]
     if not numbers or kind == "id":
         bad = [(i, w) for i, w in enumerate(words) if w not in known]
         if bad:
             raise DataError(
                 f"{source}: labels must be ids or unique names of the hierarchy. {len(bad)} of {len(words)} are not; the "
-                f"first is {bad[0][1]!r} in row {bad[0][0]}.{unknown_name_hint(h, bad[0][1])}"
+                f"first is {bad[0][1]!r} in {place(bad[0][0])}.{unknown_name_hint(h, bad[0][1])}"
             )
         return np.array([known[w] for w in words], dtype=np.int64)
     outside = np.flatnonzero((values < 0) | (values > last))
@@ -63,7 +80,7 @@ def label_nodes(
         hint = f" They are ids of the hierarchy: say {option.format('id')}." if are_ids else ""
         raise DataError(
             f"{source}: labels must be from 0 to {last}. {len(outside)} of {len(values)} are not; the first is "
-            f"{values[outside[0]]} in row {outside[0]}.{hint}"
+            f"{values[outside[0]]} in {place(outside[0])}.{hint}"
         )
     if kind == "auto" and are_ids:
         differ = [v for v, w in zip(values.tolist(), words, strict=True) if known[w] != h.leaf_nodes[v]]

@@ -21,8 +21,8 @@ from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
 from hace.data.own_texts import text_columns
 from hace.errors import ConfigError, DataError, FormatError, nearest
-from hace.files.documents import csv_rows
-from hace.files.reading import as_rgb, optional, read_image, read_text
+from hace.files.documents import read_rows
+from hace.files.reading import as_rgb, optional, read_image
 from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.runs.run import RUN
 
@@ -258,27 +258,23 @@ def _is_image(value: Any) -> bool:
 
 def _list(path: Path, groups: str | None = None) -> ImageList:
     """The images of a list, and the column of their groups; other columns do not matter."""
-    tab = "\t" if path.suffix.lower() == ".tsv" else ","
-    rows = csv_rows(read_text(path), str(path), tab)
-    header = [name.strip().casefold() for name in next(rows, (1, []))[1]]
-    if "path" not in header:
+    header, rows = read_rows(path)
+    known = {name.casefold(): name for name in header}
+    if "path" not in known:
         raise FormatError(
-            f"{path} must have a header with the column 'path'. Its first line has {', '.join(header) or 'nothing'}."
-            f"{nearest('path', header)}"
+            f"{path} must have a header with the column 'path'. Its first line has {', '.join(known) or 'nothing'}."
+            f"{nearest('path', known)}"
         )
-    place, names = header.index("path"), []
     column = None if groups is None else group_column(header, groups, str(path))
-    grouped: list[str] = []
+    names = []
     for line, row in rows:
-        if len(row) <= place or not row[place].strip():
+        names.append(row[known["path"]].strip())
+        if not names[-1]:
             raise FormatError(f"{path}, line {line}: there is no path.")
-        names.append(row[place].strip())
-        if column is not None:
-            grouped.append(row[header.index(column)].strip() if len(row) > header.index(column) else "")
     if not names:
         raise DataError(f"{path}: the list has no images.")
-    found = [path.parent / name for name in names]
-    return ImageList(names, found, groups=grouped if column is not None else None)
+    grouped = None if column is None else [row[column].strip() for _, row in rows]
+    return ImageList(names, [path.parent / name for name in names], groups=grouped)
 
 
 def _stored(folder: Path) -> FeatureRows:
