@@ -220,7 +220,7 @@ class Browser {
   }
 }
 
-// A photo as the model sees it: resized and cut as Pillow and torchvision do, to the last bit of the resampling.
+// A photo as the model sees it: resized and cut as Pillow (before 13, for tall photos) and torchvision do.
 async function pixels(file, view) {
   let image;
   try {

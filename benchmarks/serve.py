@@ -1,0 +1,186 @@
+"""`hace serve` under load, beside a bare FastAPI app that runs the same ONNX model, on this machine.
+
+    python benchmarks/serve.py --seconds 5                     requests per second and p99 with 1, 8 and 64 clients
+    python benchmarks/serve.py --requests 20000                memory over many requests
+    python benchmarks/serve.py --kill                          killed and restarted under load: no request ends in silence
+
+Each server is a process of its own. Clients are coroutines of one process, each with a connection that it keeps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import io
+import multiprocessing
+import socket
+import tempfile
+import time
+from pathlib import Path
+
+import httpx
+import numpy as np
+from fastapi import FastAPI, UploadFile
+
+
+def bare(model: str, port: int) -> None:
+    """One image per request, decoded and run in a thread: what the documentation of FastAPI suggests."""
+    import onnxruntime
+    import uvicorn
+    from PIL import Image
+
+    from hace.lab.serve.export import image_view, open_program
+
+    view = image_view(open_program(model).document["preprocessing"])
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    app = FastAPI()
+
+    @app.post("/predict")
+    def predict(files: UploadFile) -> dict:
+        x = view(Image.open(files.file).convert("RGB"))[None].numpy()
+        probabilities = session.run(["leaf_probabilities"], {"images": x})[0][0]
+        best = np.argsort(-probabilities)[:5]
+        return {"leaves": [{"class": int(i), "probability": float(probabilities[i])} for i in best]}
+
+    uvicorn.run(app, port=port, log_level="error")
+
+
+def ours(model: str, port: int) -> None:
+    import torch
+    import uvicorn
+
+    from hace import Predictor
+    from hace.lab.serve.server import make_app
+
+    torch.set_num_threads(1)
+    uvicorn.run(make_app(Predictor.from_run(model)), port=port, log_level="error")
+
+
+@contextlib.contextmanager
+def running(target, model: str):
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port = sock.getsockname()[1]
+    process = multiprocessing.get_context("spawn").Process(target=target, args=(model, port), daemon=True)
+    process.start()
+    for _ in range(600):
+        with contextlib.suppress(OSError):
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            break
+        time.sleep(0.1)
+    try:
+        yield f"http://127.0.0.1:{port}/predict", process
+    finally:
+        process.terminate()
+        process.join(20)
+
+
+async def load(address: str, photo: bytes, clients: int, seconds: float = 0, requests: int = 0) -> dict:
+    """Replies by status, errors, seconds of each reply; for a time, or for a number of requests."""
+    took: list[float] = []
+    codes: dict[str, int] = {}
+    end, left = time.perf_counter() + (seconds or 1e9), [requests or 10**9]
+
+    async def client() -> None:
+        async with httpx.AsyncClient(timeout=60) as web:
+            while time.perf_counter() < end and left[0] > 0:
+                left[0] -= 1
+                start = time.perf_counter()
+                try:
+                    reply = await web.post(address, files={"files": ("a.png", photo)})
+                    code = str(reply.status_code)
+                except httpx.HTTPError as error:
+                    code = type(error).__name__
+                    await asyncio.sleep(0.05)
+                codes[code] = codes.get(code, 0) + 1
+                took.append(time.perf_counter() - start)
+
+    start = time.perf_counter()
+    await asyncio.gather(*(client() for _ in range(clients)))
+    return {
+        "codes": codes,
+        "rate": len(took) / (time.perf_counter() - start),
+        "p99": 1000 * float(np.quantile(took, 0.99)),
+    }
+
+
+def memory(process) -> float:
+    """Resident megabytes."""
+    text = Path(f"/proc/{process.pid}/status").read_text()
+    return int(text.split("VmRSS:")[1].split()[0]) / 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--requests", type=int)
+    parser.add_argument("--kill", action="store_true")
+    parser.add_argument("--size", type=int, default=128, help="pixels of the photos and of the model's input")
+    args = parser.parse_args()
+    from PIL import Image
+
+    from hace.lab.runs.config import DataConfig, TrainConfig
+    from hace.lab.serve.export import export_run
+    from hace.lab.train.train import run_train
+
+    with tempfile.TemporaryDirectory() as folder:
+        data = DataConfig("synthetic", options={"classes": 40, "train": 2, "test": 1})
+        config = TrainConfig(data=data, model="resnet10t", epochs=1, image_size=args.size, batch_size=16)
+        run_train(config, Path(folder) / "run")
+        model = str(export_run(Path(folder) / "run", Path(folder) / "model.onnx")[0])
+        file = io.BytesIO()
+        Image.fromarray(
+            np.random.default_rng(0).integers(0, 255, (args.size, args.size, 3), dtype=np.uint8)
+        ).save(file, "PNG")
+        photo = file.getvalue()
+        if args.requests:
+            with running(ours, model) as (address, process):
+                asyncio.run(load(address, photo, 8, requests=200))
+                before = memory(process)
+                for part in range(4):
+                    found = asyncio.run(load(address, photo, 8, requests=args.requests // 4))
+                    done, now = (part + 1) * args.requests // 4, memory(process)
+                    print(f"after {done:,}: {now:.0f} MB (first {before:.0f}) {found['codes']}", flush=True)
+        elif args.kill:
+            with running(ours, model) as (address, process):
+                asyncio.run(load(address, photo, 8, requests=20))
+                port = int(address.split(":")[2].split("/")[0])
+
+                async def killed() -> dict:
+                    task = asyncio.create_task(load(address, photo, 8, seconds=args.seconds))
+                    await asyncio.sleep(args.seconds / 3)
+                    process.kill()
+                    again = multiprocessing.get_context("spawn").Process(
+                        target=ours, args=(model, port), daemon=True
+                    )
+                    again.start()
+                    found = await task
+                    again.terminate()
+                    return found
+
+                print(asyncio.run(killed())["codes"])
+        else:
+            for clients in (1, 8, 64):
+                rows = {}
+                for name, target in (
+                    ("bare", bare),
+                    ("hace", ours),
+                    ("bare again", bare),
+                    ("hace again", ours),
+                ):
+                    with running(target, model) as (address, _):
+                        asyncio.run(load(address, photo, clients, requests=2 * clients))  # warm
+                        rows[name] = asyncio.run(load(address, photo, clients, seconds=args.seconds))
+                rate = {key: rows[key]["rate"] + rows[f"{key} again"]["rate"] for key in ("bare", "hace")}
+                ratio = rate["hace"] / rate["bare"]
+                told = [f"{k} {r['rate']:.1f}/s p99 {r['p99']:.0f} ms {r['codes']}" for k, r in rows.items()]
+                shown = ", ".join(told)
+                print(f"{clients} clients: ratio {ratio:.2f}; {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
