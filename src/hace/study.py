@@ -247,14 +247,14 @@ class StudyResults:
         Raises:
             DataError: No run has finished.
         """
-        from hace.lab.report.summary import verdicts_text
+        from hace.lab.report.study_report import verdicts_text
         from hace.lab.report.verdict import verdicts
 
         return verdicts_text(verdicts(self._results))
 
     def __str__(self) -> str:
         """The tables of the page, and how to read them."""
-        from hace.lab.report.summary import results_text
+        from hace.lab.report.study_report import results_text
 
         return results_text(self._results)
 

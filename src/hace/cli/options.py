@@ -131,7 +131,7 @@ def show_report(
 ) -> None:
     """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr."""
     from hace.lab.report import Results, about_study, write_records
-    from hace.lab.report.summary import failures, results_text, shortened, verdicts_text
+    from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
     from hace.lab.report.verdict import verdicts
     from hace.lab.study.cells import each_run
     from hace.lab.study.folder import read_study

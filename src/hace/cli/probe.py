@@ -85,7 +85,7 @@ def run(args: argparse.Namespace) -> None:
 
     from hace.lab.probe.probe import loss_grid
     from hace.lab.report.results import MethodScores, chosen_runs
-    from hace.lab.report.summary import notes
+    from hace.lab.report.study_report import notes
 
     if args.threads < 1:
         raise ConfigError(f"--threads must be at least 1. Got {args.threads}.")
@@ -162,7 +162,7 @@ def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequenc
     """The table, how its runs were chosen, and where they are."""
     from hace.lab.report.document import to_text
     from hace.lab.report.results import HEADLINES
-    from hace.lab.report.summary import MARKS, summary_table
+    from hace.lab.report.study_report import MARKS, summary_table
 
     reference = reference_of(arrays)
     top1, _, severity = HEADLINES[:3]

@@ -24,7 +24,7 @@ from hace.lab.report.method_tables import (
     runs_csv,
 )
 from hace.lab.report.results import HEADLINES, Comparison, Results, chosen_runs
-from hace.lab.report.summary import report_text
+from hace.lab.report.study_report import report_text
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import interval, paired_interval
 from hace.paper import report_sections

@@ -10,7 +10,7 @@ from hace.lab.report.findings import bracketed, certainties, limits, signed
 from hace.lab.report.nodes import ancestors_at, newcombe
 from hace.lab.report.page import code
 from hace.lab.report.results import tally
-from hace.lab.report.summary import counts_text, shortened
+from hace.lab.report.study_report import counts_text, shortened
 from hace.lab.report.verdict import in_words
 from hace.lab.runs.config import LabelsConfig
 from hace.metrics.intervals import Interval

@@ -17,7 +17,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import HaceError
-from hace.lab.report.summary import report_text
+from hace.lab.report.study_report import report_text
 from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.study.clusters import RayCluster
 from hace.lab.study.executors import Cluster, Job, JobResult, Processes

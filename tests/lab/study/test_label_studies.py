@@ -15,7 +15,7 @@ from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
 from hace.lab.probe.probe import run_probes
 from hace.lab.report.results import Results
-from hace.lab.report.summary import results_text
+from hace.lab.report.study_report import results_text
 from hace.lab.report.verdict import label_blocks, label_questions, label_verdict, panels
 from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.runs.result import KNOWN_TOP1

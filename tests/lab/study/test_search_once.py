@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
-from hace.lab.report.study_report import about_study
-from hace.lab.report.summary import counts_text, notes, report_text
+from hace.lab.report.study_report import about_study, counts_text, notes, report_text
 from hace.lab.study.cells import at_the_edge, cell_from_dict, chosen_on, each_run, searched_at
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study

@@ -17,8 +17,7 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.files.locks import only_process
 from hace.lab.probe.probe import run_probes
-from hace.lab.report.study_report import about_study, facts
-from hace.lab.report.summary import report_text
+from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
 from hace.lab.study.folder import read_study

@@ -11,8 +11,7 @@ from __future__ import annotations
 
 from hace.lab.report.document import Document, Entry, ReportTable, Section, SectionBuilder
 from hace.lab.report.results import Results
-from hace.lab.report.study_report import PAGE, About, about_study, write_records, write_report
-from hace.lab.report.summary import report_text
+from hace.lab.report.study_report import PAGE, About, about_study, report_text, write_records, write_report
 
 __all__ = ["PAGE", "About", "Document", "Entry", "ReportTable", "Results", "Section", "SectionBuilder"]
 __all__ += ["about_study", "report_text", "write_records", "write_report"]
