@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed
-from hace.files.documents import csv_rows, ragged, read_json
+from hace.files.documents import read_json, read_rows
 from hace.files.reading import read_text
 from hace.formats.score_files import CHUNK, ScoreFile, read_values
 from hace.formats.taxonomies import UUID
@@ -48,16 +48,10 @@ def read_table(path: Path) -> Table:
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     if path.suffix.lower() not in (".csv", ".tsv") or delimiter not in read_text(path).partition("\n")[0]:
         return Table(path, {"label": [str(value) for value in read_values(path).tolist()]})
-    rows = csv_rows(read_text(path), str(path), delimiter)
-    header = [cell.strip().casefold() for cell in next(rows)[1]]
-    if len(set(header)) < len(header):
+    header, rows = read_rows(path)
+    columns = {name.casefold(): [row[name].strip() for _, row in rows] for name in header}
+    if len(columns) < len(header):
         raise FormatError(f"{path}: the header must name each column once. Got {listed(header, 9)}.")
-    held = []
-    for line, cells in rows:
-        if len(cells) != len(header):
-            raise ragged(str(path), line, len(cells), len(header))
-        held.append([cell.strip() for cell in cells])
-    columns = {name: [cells[i] for cells in held] for i, name in enumerate(header)}
     key = next((name for name in SAMPLES if name in columns), None)
     return Table(path, columns, None if key is None else columns[key])
 
@@ -83,9 +77,7 @@ def read_answers(
             raise DataError(f"{answers}: every sample of {labels} must have an answer. Got {problem}.")
         words = [answer[sample] for sample in truth.samples]
     if len(words) != len(true):
-        raise DataError(
-            f"{answers} has {len(words):,} answers, {labels} {len(true):,} labels. There must be one each."
-        )
+        raise DataError(f"There must be one answer per label. Got {len(words):,} and {len(true):,}.")
     return words, true, group
 
 
@@ -109,9 +101,7 @@ def _predictions(path: Path, key: str) -> tuple[list[str], list[Ranking]]:
             or not isinstance(scores, list)
             or len(classes) != len(scores)
         ):
-            raise FormatError(
-                f"{path}: must hold predictions with filepath, classes and scores, as SpeciesNet writes them."
-            )
+            raise FormatError(f"{path}: must hold predictions as SpeciesNet writes them. Got others.")
         names.append(name)
         rankings.append([(_taxon(str(c)), _number(s, path)) for c, s in zip(classes, scores, strict=True)])
     return names, rankings
@@ -174,9 +164,7 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
 
 def _long_table(table: Table) -> list[Ranking]:
     if table.samples is None:
-        raise FormatError(
-            f"{table.path}: must name the sample of each row, in a column such as sample or file."
-        )
+        raise FormatError(f"{table.path}: a column such as sample or file must name the sample of each row.")
     names, scores = (table.column(None, usual, "a column") for usual in (_CLASSES, _SCORES))
     found: dict[str, Ranking] = {}
     for sample, name, score in zip(table.samples, names, scores, strict=True):

@@ -14,7 +14,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
 from hace.files.arrays import Arrays, Parquet, native
-from hace.files.documents import csv_rows, is_numeric, ragged, write_rows
+from hace.files.documents import csv_rows, is_numeric, ragged, read_rows, write_rows
 from hace.files.reading import is_file, open_regular, read_text, text_lines
 from hace.files.writing import atomic_path
 from hace.hierarchy import Hierarchy
@@ -270,20 +270,11 @@ def read_list(text: str) -> list[str]:
 
 def read_matches(path: Path) -> dict[str, str | None]:
     """Corrected matches, from a table with the columns name and id; "-" leaves a class out, an empty id is not corrected."""
-    table = csv_rows(read_text(path), str(path))
-    header = [cell.strip() for cell in next(table, (0, []))[1]]
+    header, rows = read_rows(path)
     if not {"name", "id"} <= set(header):
-        raise FormatError(
-            f"{path}: must have the columns name and id. Got {listed(header, 9) or 'an empty file'}."
-        )
-    found: dict[str, str | None] = {}
-    for line, cells in table:
-        if len(cells) != len(header):
-            raise ragged(str(path), line, len(cells), len(header))
-        name, id = cells[header.index("name")], cells[header.index("id")].strip()
-        if id:
-            found[name] = None if id == "-" else id
-    return found
+        raise FormatError(f"{path}: must have the columns name and id. Got {listed(header, 9) or 'nothing'}.")
+    ids = {row["name"]: row["id"].strip() for _, row in rows}
+    return {name: None if id == "-" else id for name, id in ids.items() if id}
 
 
 def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, str | None]) -> None:

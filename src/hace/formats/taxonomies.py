@@ -19,9 +19,7 @@ RANKS = (
     "order suborder infraorder parvorder superfamily family subfamily supertribe tribe subtribe genus subgenus section "
     "complex species subspecies variety form"
 ).split()
-_LETTERS = dict(
-    zip("dkpcofgst", "domain kingdom phylum class order family genus species strain".split(), strict=True)
-)
+_LETTERS = {name[0]: name for name in "domain kingdom phylum class order family genus species".split()}
 _PREFIX = re.compile(r"([a-z]{1,2})__(.*)", re.DOTALL)
 LINEAGE = re.compile(r"(?:^|[\t,; ])[a-z]{1,2}__[^;\t]*;\s*[a-z]{1,2}__")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12};", re.IGNORECASE)
@@ -68,9 +66,7 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
             source.problems.broken(None, f"every part of a path must have a name. Got {quoted(text)}.")
     source.problems.raise_broken()
     if numbered and (twice := _repeated(ids) or _repeated(paths)):
-        raise HierarchyError(
-            f"{source.name}: every path must have an id of its own. Got {quoted(twice)} twice."
-        )
+        raise HierarchyError(f"{source.name}: every path must have its own id. Got {quoted(twice)} twice.")
     joined = f" {mark.strip()} " if mark.strip() else " > "
     other: dict[tuple[Place, ...], list[str]] = {}
     for path, id in zip(paths, ids or [""] * len(paths), strict=True):
@@ -380,16 +376,12 @@ def _categories(source: SourceText, categories: list[dict[str, Any]]) -> Draft:
     """Classes below their supercategories. A class that is a group, too, is a leaf below it, or the one node if it is alone."""
     names = [c["name"] for c in categories]
     if not all(isinstance(name, str) and name for name in names) or _repeated(names):
-        raise FormatError(
-            f"{source.name}: every category must have a name of its own. Got {listed(names, 5)}."
-        )
+        raise FormatError(f"{source.name}: every category must have its own name. Got {listed(names, 5)}.")
     above = {c["name"]: str(c.get("supercategory") or "") for c in categories}
-    alone = [
-        name for name, count in Counter(above.values()).items() if count == 1 and above.get(name) == name
-    ]
-    group = {
-        top: f"{top} (group)" if top in above else top for top in above.values() if top and top not in alone
-    }
+    counts = Counter(above.values())
+    alone = [name for name, top in above.items() if name == top and counts[top] == 1]
+    tops = [top for top in counts if top and top not in alone]
+    group = {top: f"{top} (group)" if top in above else top for top in tops}
     edges: dict[tuple[str, str], None] = {}
     for name, top in above.items():
         own, outer = group.get(name, ""), group.get(top, "") if top != name else ""
@@ -417,23 +409,16 @@ def _open_images(source: SourceText, tree: dict[str, Any], parts: bool) -> Draft
         node = waiting.pop()
         id = node.get("LabelName") if isinstance(node, dict) else None
         if not isinstance(id, str) or not id or not all(isinstance(node.get(key, []), list) for key in edges):
-            raise FormatError(
-                f"{source.name}: nodes must have a LabelName and lists of nodes. Got {quoted(node)}."
-            )
+            raise FormatError(f"{source.name}: nodes must have a LabelName and lists. Got {quoted(node)}.")
         nodes.setdefault(id)
         for key, held in edges.items():
-            below = [
-                child.get("LabelName") if isinstance(child, dict) else None for child in node.get(key, [])
-            ]
-            held |= {(id, name): None for name in below if isinstance(name, str)}
+            children = [child for child in node.get(key, []) if isinstance(child, dict)]
+            held |= {(id, str(child.get("LabelName"))): None for child in children}
             waiting += node.get(key, [])[::-1]
-    draft = Draft(
-        edges=list(edges["Subcategory"] | (edges["Part"] if parts else {})), nodes=list(nodes), flat=True
-    )
+    chosen = edges["Subcategory"] | (edges["Part"] if parts else {})
+    draft = Draft(edges=list(chosen), nodes=list(nodes), flat=True)
     if edges["Part"] and not parts:
-        draft.notes.append(
-            f"{len(edges['Part']):,} Part relations are left out; -o parts=true reads them, too"
-        )
+        draft.notes.append(f"{len(edges['Part']):,} Part relations are left out; -o parts=true reads them")
     return draft
 
 
@@ -441,9 +426,7 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     def items(key: str, *texts: str) -> Iterator[dict[str, Any]]:
         for item in (item for graph in graphs if isinstance(graph, dict) for item in graph.get(key, ())):
             if not isinstance(item, dict) or not all(isinstance(item.get(text), str) for text in texts):
-                raise FormatError(
-                    f"{source.name}: {key} must have {', '.join(texts)}, as text. Got {quoted(item)}."
-                )
+                raise FormatError(f"{source.name}: {key} must have {', '.join(texts)}. Got {quoted(item)}.")
             yield item
 
     draft, obsolete, pairs = Draft(flat=True), {}, []

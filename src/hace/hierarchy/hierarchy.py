@@ -111,9 +111,7 @@ class Hierarchy:
             )
         strange = {*(ranks or ()), *(synonyms or {}).values()} - set(ids) if ranks or synonyms else set()
         if strange:
-            problems.append(
-                f"ranks or synonyms name ids that are not in the hierarchy: {listed(sorted(strange))}."
-            )
+            problems.append(f"ranks or synonyms name ids that do not exist: {listed(sorted(strange))}.")
         made = assemble(ids, edges, classes, rooted, problems)
         self = object.__new__(cls)
         self.__dict__.update(

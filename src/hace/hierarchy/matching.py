@@ -154,17 +154,15 @@ def within(
     if strange:
         raise HierarchyError(f"matches must lead to nodes of the taxonomy. Got {listed(strange)}.")
     fixed = {text: h.nodes[known[str(corrections[text])]] for text in kept if text in corrections}
-    found = (
-        dict(zip(rest, match(h, rest), strict=True)) if (rest := [t for t in kept if t not in fixed]) else {}
-    )
+    found = {m.name: m for m in match(h, [text for text in kept if text not in fixed])}
     open_ = [m for m in found.values() if m.id is None]
     if open_:
         lines = [match_line(h, m) for m in open_[:_SHOWN]]
         more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
+        first = f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}. Correct them with matches={{name: id}}, "
         raise HierarchyError(
-            [f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}. Correct them with matches={{name: id}}, "
-             "None to leave one out (on the command line: --matches FILE.csv).", *lines]
-        )  # fmt: skip
+            [first + "None to leave one out (on the command line: --matches FILE.csv).", *lines]
+        )
     ids = {text: fixed[text] if text in fixed else str(found[text].id) for text in kept}
     twice = [id for id, count in Counter(ids[text] for text in kept).items() if count > 1]
     if twice:
@@ -217,9 +215,8 @@ def _of_ranks(h: Hierarchy, ranks: set[str]) -> Hierarchy:
     """Inner nodes of other ranks go; what is below them moves up. Classes stay."""
     have = set(h.ranks or ()) - {""} or set(h.level_names or ())
     if not ranks <= have:
-        raise HierarchyError(
-            f"ranks must be among {listed(sorted(have)) or 'none'}. Got {listed(sorted(ranks - have))}."
-        )
+        words = listed(sorted(have)) or "none"
+        raise HierarchyError(f"ranks must be among {words}. Got {listed(sorted(ranks - have))}.")
     of = h.ranks or [h.level_names[d - 1] if d and h.level_names else "" for d in h.depths.tolist()]
     keep = [h.labels[v] >= 0 or of[v] in ranks for v in range(h.num_nodes)]
     above: list[set[int]] = [set() for _ in h.nodes]
@@ -291,9 +288,8 @@ class Migration:
         for parent, child in self.new.edges.tolist():  # a part begins as the class that it was split from
             sources[child] = sources[child] or sources[parent]
         over_nodes = len(old) == self.old.num_nodes
-        chosen = [
-            sources[v] for v in (range(self.new.num_nodes) if over_nodes else self.new.leaf_nodes.tolist())
-        ]
+        places = range(self.new.num_nodes) if over_nodes else self.new.leaf_nodes.tolist()
+        chosen = [sources[v] for v in places]
 
         def moved(rows: np.ndarray) -> np.ndarray:
             return np.stack([rows[s].mean(axis=0) if s else np.zeros_like(rows[0]) for s in chosen])
