@@ -159,10 +159,9 @@ def within(
     if open_:
         lines = [match_line(h, m) for m in open_[:_SHOWN]]
         more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
-        first = f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}. Correct them with matches={{name: id}}, "
-        raise HierarchyError(
-            [first + "None to leave one out (on the command line: --matches FILE.csv).", *lines]
-        )
+        hand = f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}."
+        remedy = "Correct them with matches={name: id}, None to leave one out (on the command line: --matches FILE.csv)."
+        raise HierarchyError([f"{hand} {remedy}", *lines])
     ids = {text: fixed[text] if text in fixed else str(found[text].id) for text in kept}
     twice = [id for id, count in Counter(ids[text] for text in kept).items() if count > 1]
     if twice:
