@@ -64,9 +64,12 @@ def with_methods(found: Any) -> Iterator[Any]:
 
 
 def parameters(found: Any) -> list[str]:
-    """The names in the signature, without self and cls; a class has those of its `__init__`, if it writes one."""
+    """The names in the signature, without self and cls; a class has those of its `__init__`, or, where it documents
+    arguments, of the one it inherits.
+    """
     if found.is_class:
-        found = found.members.get("__init__")
+        classes = (found, *found.mro()) if documented(found) else (found,)
+        found = next((c.members["__init__"] for c in classes if "__init__" in c.members), None)
         if found is None:
             return []
     names = [p.name for p in found.parameters]
@@ -79,7 +82,10 @@ def documented(found: Any) -> list[str] | None:
         return None
     sections = found.docstring.parse("google", warn_unknown_params=False, warn_missing_types=False)
     entries = [s.value for s in sections if s.kind is griffe.DocstringSectionKind.parameters]
-    return [entry.name.lstrip("*") for section in entries for entry in section] if entries else None
+    if not entries:
+        return None
+    # "a, b:" describes two at once.
+    return [name.lstrip("*") for section in entries for entry in section for name in entry.name.split(", ")]
 
 
 def is_record(found: Any) -> bool:

@@ -61,7 +61,17 @@ def load_backbone(
     crop_pct: float | None = None,
     device: str | torch.device = "cpu",
 ) -> Backbone:
-    """Load a timm model for feature extraction."""
+    """Load a timm model for feature extraction.
+
+    Args:
+        name: Name of a timm model.
+        checkpoint: File of weights; by default the pretrained ones of the hub.
+        pool: How tokens become one vector: ``auto`` (the model's own way), ``token`` or ``avg``.
+        dtype: Precision of the model: ``float32`` or ``bf16``.
+        image_size: Side of the images in pixels, by default the model's.
+        crop_pct: Share of the shorter side that is kept, by default the model's.
+        device: Where it runs.
+    """
     timm = optional("timm", "A model", "train")
     for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, _DTYPES)):
         if value not in known:

@@ -74,7 +74,14 @@ def write_report(
     compare: Sequence[str] | None = None,
     sections: Sequence[SectionBuilder] = (),
 ) -> Path:
-    """Write the report of a study: by default into its folder `report`. Returns the page."""
+    """Write the report of a study. Returns the path of the page.
+
+    Args:
+        study_folder: Folder of the study.
+        out: Folder of the report, by default `report` in the study's.
+        compare: Two methods to compare throughout, by default the study's.
+        sections: Functions that add sections to the page.
+    """
     study = read_study(study_folder)
     target = Path(out) if out is not None else study.folder / "report"
     return write_records(Results(study.records(), compare), about_study(study), target, sections)
