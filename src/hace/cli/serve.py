@@ -58,9 +58,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load the model, and answer until it is stopped."""
-    uvicorn = optional("uvicorn", "A server", "serve")
-    optional("fastapi", "A server", "serve")
-    optional("python_multipart", "A server", "serve")
+    uvicorn, *_ = (optional(name, "A server", "serve") for name in ("uvicorn", "fastapi", "python_multipart"))
     if (args.run_folder is None) != args.demo:
         raise ConfigError(
             "hace serve must have a RUN, or --demo. Got " + ("both." if args.demo else "neither.")
@@ -85,22 +83,13 @@ def run(args: argparse.Namespace) -> None:
             shown = args.host if local else socket.gethostname()
             address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
             if not local:
-                print(
-                    f"hace: warning: {args.host} is reachable from other machines, without encryption. Only requests with the "
-                    "token are answered.",
-                    file=sys.stderr,
-                )
+                where = f"{args.host} is reachable from other machines, without encryption"
+                print(f"hace: warning: {where}. Only requests with the token are answered.", file=sys.stderr)
             print(f"{address}\nThe API: http://{shown}:{port}/docs. To stop: Ctrl-C.", flush=True)
             if not args.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
-            config = uvicorn.Config(
-                app,
-                log_level="warning",
-                server_header=False,
-                limit_concurrency=1024,
-                timeout_keep_alive=10,
-                timeout_graceful_shutdown=30,
-            )
+            limits = {"limit_concurrency": 1024, "timeout_keep_alive": 10, "timeout_graceful_shutdown": 30}
+            config = uvicorn.Config(app, log_level="warning", server_header=False, **limits)
             uvicorn.Server(config).run(sockets=[sock])
 
 
@@ -160,9 +149,7 @@ def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
     pictures = load_dataset("synthetic", hierarchy="animals", train=40, test=2)
     extract(pictures, load_backbone("test_resnet", checkpoint=weights, image_size=32), features)
     data = DataConfig("features", root=str(features))
-    config = ProbeConfig(
-        data=data, loss=LossConfig("hace"), validation=0.3, normalize="standard", epochs=30, lr=4
-    )
-    (made,) = run_probes([config], folder)
+    how = {"validation": 0.3, "normalize": "standard", "epochs": 30, "lr": 4}
+    (made,) = run_probes([ProbeConfig(data=data, loss=LossConfig("hace"), **how)], folder)
     calibrate_run(made.folder)
     return made.folder, some_samples(pictures["test"])

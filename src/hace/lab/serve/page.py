@@ -76,10 +76,10 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
 def hierarchy_document(h: Hierarchy) -> dict[str, Any]:
     """The nodes in node order with their parents, and the node of each label."""
     places = {node: v for v, node in enumerate(h.nodes)}
-    parents = [[places[p] for p in h.parents(node)] for node in h.nodes]
+    parents, ranks = [[places[p] for p in h.parents(node)] for node in h.nodes], h.ranks or [""] * h.num_nodes
     nodes: list[dict[str, Any]] = [
-        {"id": node, "name": h.name(node), "parents": up, "level": int(level)}
-        for node, up, level in zip(h.nodes, parents, h.depths, strict=True)
+        {"id": node, "name": h.name(node), "parents": up, "level": int(level), "rank": rank}
+        for node, up, level, rank in zip(h.nodes, parents, h.depths, ranks, strict=True)
     ]
     if any(node["name"] != node["id"] for node in nodes):  # the page can show either
         nodes = [node | {"names": {"ids": node["id"]}} for node in nodes]
@@ -158,9 +158,7 @@ def export_page(
     export = prepare(folder, checkpoint=checkpoint)
     view = export.document["preprocessing"]
     if view is not None and view["interpolation"] in ("nearest", "nearest-exact"):
-        raise ConfigError(
-            "The model must resize images smoothly to run in a page. Got interpolation 'nearest'."
-        )
+        raise ConfigError("A page must resize photos smoothly. Got a model with interpolation 'nearest'.")
     try:
         shown = run_samples(folder) if samples is None else read_samples(samples)
     except HaceError:
@@ -175,19 +173,12 @@ def export_page(
     about["input"] |= {**export.document["input"], "shape": export.document["input"]["shape"][1:]}
     about["input"]["preprocessing"] = view
     about["kinds"] = [export.document["input"]["name"]]  # an encoder of texts stays behind
-    page = {
-        "model": about,
-        "tree": hierarchy_document(export.run.hierarchy),
-        "samples": [s.about for s in shown],
-    }
+    tree, listed = hierarchy_document(export.run.hierarchy), [s.about for s in shown]
     contents = [
-        {
-            "content": f"data:image/png;base64,{_text(s.content)}"
-            if isinstance(s.content, bytes)
-            else s.content
-        }
+        s.content if isinstance(s.content, list) else f"data:image/png;base64,{_text(s.content)}"
         for s in shown
     ]
+    page = {"model": about, "tree": tree, "samples": listed}
     stored = {"page": page, "contents": contents, "onnx": _text(model)}
     assets = templates("hace.lab.serve")
     with atomic_folder(out) as made:

@@ -55,21 +55,13 @@ HEADERS = {
 
 @dataclass(frozen=True)
 class Limits:
-    """What a server takes on at most.
+    """What a server takes on at most."""
 
-    Attributes:
-        megabytes: Of the body of a request.
-        samples: Per request.
-        seconds: Per request, from its first byte to its answer.
-        waiting: Requests that wait for the model; one more is answered with 503.
-        batch: Samples after which a batch takes no further request.
-    """
-
-    megabytes: float = 32
-    samples: int = 64
-    seconds: float = 30
-    waiting: int = 128
-    batch: int = 64
+    megabytes: float = 32  # of the body of a request
+    samples: int = 64  # per request
+    seconds: float = 30  # per request, from its first byte to its answer
+    waiting: int = 128  # requests; one more is answered with 503
+    batch: int = 64  # samples after which a batch takes no further request
 
 
 class Options(BaseModel):
@@ -77,14 +69,10 @@ class Options(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
     top_k: int = Field(5, ge=1, le=100, description="How many classes to give.")
-    threshold: float | None = Field(
-        None, ge=0, le=1, description="Answer the deepest node of this probability."
-    )
+    threshold: float | None = Field(None, ge=0, le=1, description="Answer the deepest node so probable.")
     level: str | None = Field(None, max_length=200, description="Answer the best node of a level.")
     subset: list[str] | None = Field(None, max_length=5000, description="Restrict to these classes.")
-    accuracy: float | None = Field(
-        None, gt=0, lt=1, description="Keep a promise; the model must be calibrated."
-    )
+    accuracy: float | None = Field(None, gt=0, lt=1, description="Keep a promise that was calibrated.")
     of: Literal["samples", "answers"] = Field("samples", description="What the promise is about.")
     scores: bool = Field(False, description="Add the model's scores, before any temperature.")
 
@@ -221,11 +209,7 @@ def read_words(predictor: Predictor, name: str, text: str) -> str:
     return predictor.vision.transform(text)
 
 
-READERS: dict[str, Callable[[Predictor, str, Any], Any]] = {
-    "images": read_photo,
-    "features": read_row,
-    "texts": read_words,
-}
+READERS: dict[str, Callable[..., Any]] = {"images": read_photo, "features": read_row, "texts": read_words}
 
 
 async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[str, Any]]]:
@@ -240,9 +224,7 @@ async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[
     if kind.startswith("image/") or kind == "application/octet-stream":
         return "images", [("photo", content)]
     if kind != "application/json":
-        raise HTTPException(
-            415, "The body must be multipart/form-data, image/* or application/json. Got another type."
-        )
+        raise HTTPException(415, "The body must be multipart/form-data, image/* or application/json.")
     try:
         body = await asyncio.to_thread(Body.model_validate_json, content)
     except ValidationError as error:
@@ -406,9 +388,7 @@ def make_app(
 class Guard:
     """Around every request: host names, other sites, bytes, time, and the headers of every reply."""
 
-    def __init__(
-        self, app: Callable[..., Awaitable[None]], limits: Limits, hosts: set[str] | None = None
-    ) -> None:
+    def __init__(self, app: Callable[..., Awaitable[None]], limits: Limits, hosts: set[str] | None) -> None:
         self.app, self.limits, self.hosts = app, limits, hosts
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
@@ -448,14 +428,12 @@ class Guard:
         try:
             await asyncio.wait_for(self.app(scope, counted, marked), self.limits.seconds)
         except Exception as error:
-            late = isinstance(error, asyncio.TimeoutError)
-            if not late:
+            said = (
+                (503, "The answer took too long.") if arrived else (408, "The body did not arrive in time.")
+            )
+            if not isinstance(error, asyncio.TimeoutError):
                 LOG.exception("Unexpected error")
+                said = (500, "Unexpected error in the server; its log has more.")
             if started:
                 raise
-            if not late:
-                await refuse(500, "Unexpected error in the server; its log has more.")
-            elif arrived:
-                await refuse(503, "The answer took too long.")
-            else:
-                await refuse(408, "The body did not arrive in time.")
+            await refuse(*said)

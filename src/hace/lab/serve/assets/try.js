@@ -199,7 +199,7 @@ class Browser {
   }
 
   async sample(i, kind) {
-    const { content } = MODEL.contents[i];
+    const content = MODEL.contents[i];
     return kind === "features" ? { values: content } : { file: await (await fetch(content)).blob() };
   }
 
