@@ -81,7 +81,7 @@ def check_given(X: Any, y: Any, hierarchy: Hierarchy | None) -> None:
             "X must be a matrix of features. Got AnnData. Pass adata.X, or use hace.anndata.fit."
         )
     values = np.asarray(y)
-    if values.ndim != 1 or values.dtype.kind not in "fO":
+    if values.ndim != 1 or values.dtype.kind not in ("f", "O"):
         return
     lost = [i for i, value in enumerate(values.tolist()) if value is None or value != value]
     if lost:
