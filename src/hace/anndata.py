@@ -77,20 +77,19 @@ def fit(
     if len(known) < 2:
         raise DataError(f"obs[{labels!r}] must have a label for at least two cells. Got {len(known)}.")
     y = given.iloc[known].astype(str).to_numpy(dtype=object)
-    h = hierarchy
-    if h is not None:
-        nodes = label_nodes(y.astype(str), h, "id", f"obs[{labels!r}]")
-        h, y = _within(h, nodes), np.array(h.nodes, dtype=object)[nodes]
+    if hierarchy is not None:
+        nodes = label_nodes(y.astype(str), hierarchy, "id", f"obs[{labels!r}]")
+        y, hierarchy = np.array(hierarchy.nodes, dtype=object)[nodes], _within(hierarchy, nodes)
     kept, held = _parts(adata, known, groups, held_out, seed)
-    names = _names(adata, obsm)
-    model = HACEClassifier(h, **{"labels": "ids" if h is not None else "auto", **options})
+    names = np.array(_names(adata, obsm), dtype=object)
+    model = HACEClassifier(hierarchy, **options)
     model.fit(_read(adata, known[kept], layer, obsm), y[kept])
     if len(held):
         try:
             model.calibrate(_read(adata, known[held], layer, obsm), y[held])
         except DataError as error:  # all of few cells are right, say
             warnings.warn(f"The model makes no promises: give annotate a threshold. {error}", stacklevel=2)
-    model.feature_names_in_ = np.array(names, dtype=object)
+    model.feature_names_in_ = names
     return model
 
 
@@ -213,14 +212,7 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
 
 
 def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: str = "X_umap") -> None:
-    """Draw the cells in two dimensions, coloured by the rank of their answers, to a .png or .svg file.
-
-    Args:
-        adata: Cells that :func:`annotate` has seen.
-        path: File; it is replaced.
-        key: As in :func:`annotate`.
-        basis: Key of `obsm` with two or more columns.
-    """
+    """Draw annotated cells, coloured by the rank of their answers, to a .png or .svg file; `basis` is a key of `obsm`."""
     figure_module = optional("matplotlib.figure", "A picture", "report")
     import matplotlib
     from matplotlib import patheffects

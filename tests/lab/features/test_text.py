@@ -73,6 +73,14 @@ def test_tfidf_is_scikit_learns(folder: Path) -> None:
     assert np.allclose(FeatureStore(folder / "F").load("test", "none").x, rows, atol=1e-6)
 
 
+def test_parts_of_texts_keep_their_texts(folder: Path) -> None:
+    data = load_dataset("texts", folder / "titles.csv", hierarchy=folder / "tree.csv", column="title")
+    train = data["train"]
+    few = train.select([5, 2])
+    assert list(few.texts) == [train.texts[5], train.texts[2]]
+    assert list(train.joined([few, train]).texts) == [*few.texts, *train.texts]
+
+
 def test_the_val_split_is_held_out(folder: Path) -> None:
     config = json.loads((run_of(folder) / "config.json").read_text())
     assert config["validation"] == "split"
@@ -158,7 +166,7 @@ def test_what_does_not_fit_is_named(folder: Path, tmp_path: Path, capsys: pytest
     with pytest.raises(DataError, match="must hold words"):
         fit_tfidf(["", " "])
     (tmp_path / "encoder.json").write_text('{"words": ["a"]}')
-    with pytest.raises(FormatError, match="It is damaged"):
+    with pytest.raises(FormatError, match="is damaged: make it again"):
         load_encoder("tfidf", checkpoint=tmp_path / "encoder.json")
     with pytest.raises(ConfigError, match=r"tfidf needs the file encoder\.json"):
         load_encoder("tfidf")

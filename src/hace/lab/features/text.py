@@ -53,31 +53,19 @@ class TextEncoder(Backbone):
 def load_encoder(
     name: str, *, checkpoint: str | Path | None = None, device: str | torch.device = "cpu"
 ) -> TextEncoder:
-    """Load an encoder of texts.
-
-    Args:
-        name: "minilm", a model of sentence-transformers, or "tfidf".
-        checkpoint: Folder of a sentence-transformers model in place of the hub's; for "tfidf", its file encoder.json.
-        device: Where to compute.
-
-    Raises:
-        ConfigError: The library is not installed, or there is no such model.
-        FormatError: A damaged file of TF-IDF.
-    """
+    """Load "minilm", another model of sentence-transformers (`checkpoint`: its folder), or "tfidf" (its encoder.json)."""
+    if name == TFIDF and checkpoint is None:
+        wanted = f"tfidf needs the file {ENCODER} that `hace features` wrote"
+        raise ConfigError(f"{wanted}. Give it: --checkpoint FILE.")
     if name == TFIDF:
-        if checkpoint is None:
-            raise ConfigError(
-                f"tfidf needs the file {ENCODER} that `hace features` wrote. Give it: --checkpoint FILE."
-            )
-        return tfidf_encoder(read_json(Path(checkpoint)), checkpoint)
+        return tfidf_encoder(read_json(Path(str(checkpoint))), str(checkpoint))
     library = optional("sentence_transformers", "Encoding texts", "text")
     where = str(checkpoint or MODELS.get(name, name))
     try:
         model = library.SentenceTransformer(where, device=str(device))
     except (OSError, ValueError) as error:
-        raise ConfigError(
-            f"{where} must be a model of sentence-transformers: a folder, or a name on the model hub. Got: {first_line(error)}"
-        ) from error
+        rule = "must be a model of sentence-transformers: a folder, or a name on the model hub"
+        raise ConfigError(f"{where} {rule}. Got: {first_line(error)}") from error
     view = {"text": True, "max_length": str(model.max_seq_length)}  # "inf" of models that read everything
     dims = model.encode(["text"], show_progress_bar=False).shape[1]
     weights = weights_hash(model.state_dict())
@@ -110,7 +98,7 @@ def tfidf_encoder(state: Any, path: str | Path) -> TextEncoder:
         model.idf_ = idf
     except (KeyError, TypeError, ValueError) as error:
         raise FormatError(
-            f"{path} must be written by `hace features --encoder tfidf`. It is damaged."
+            f"{path} is damaged: make it again with `hace features --encoder tfidf`."
         ) from error
     weights = hashlib.sha256(json.dumps([words, idf.tolist()]).encode()).hexdigest()
     view = {"text": True, **{name: state[name] for name in _OPTIONS}}
@@ -130,7 +118,5 @@ def recorded_encoder(record: Mapping[str, Any], path: Path) -> TextEncoder:
         return tfidf_encoder(record["tfidf"], path)
     encoder = load_encoder(record["name"])
     if encoder.weights != record["weights"]:
-        raise ConfigError(
-            f"{path} was trained with other weights of {encoder.name} than those on the model hub."
-        )
+        raise ConfigError(f"{path} was trained with other weights of {encoder.name} than those of the hub.")
     return encoder

@@ -166,7 +166,7 @@ def to_latex(table: ReportTable) -> str:
     import pandas
 
     heads, *rows = to_rows(table)
-    return pandas.DataFrame(rows, columns=heads).to_latex(index=False, escape=True)
+    return pandas.DataFrame(rows, columns=pandas.Index(heads)).to_latex(index=False, escape=True)
 
 
 def to_text(table: ReportTable, width: int = 100) -> str:

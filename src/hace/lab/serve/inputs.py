@@ -19,7 +19,7 @@ from torch.utils import data as torch_data
 from hace.data.camera_traps import Box, read_detections
 from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
-from hace.data.own_texts import text_columns
+from hace.data.own_texts import text_rows
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import read_rows
 from hace.files.reading import as_rgb, optional, read_image
@@ -131,7 +131,6 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
         if isinstance(found, FeatureRows):
             return found
         raise ConfigError(f"Give texts, a CSV table of them, or features (M, d). Got {type(given).__name__}.")
-    names: list[str] = []
     texts: list[str] = []
     for item in map(str, items):
         path = Path(item) if len(item) < _LONGEST_PATH else None
@@ -140,13 +139,10 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
             assert isinstance(found, FeatureRows)
             return found
         if path is not None and path.suffix.lower() in _LISTS:
-            (rows,) = text_columns(path, column or "text")
-            texts += rows or []
-            names += rows or []
+            texts += [row[column or "text"].strip() for row in text_rows(path, column or "text")]
         else:
             texts.append(item)
-            names.append(item)
-    return TextList(names, texts)
+    return TextList(texts, texts)
 
 
 def read_inputs(
