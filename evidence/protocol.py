@@ -33,6 +33,7 @@ BASE_RATES = {  # half decades: three decades for each optimiser
     "adamw": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
     "sgd": (0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0),
 }
+ENDED = ("finished", "diverged")
 CONFIRMED = "sce,hace,hace_tuned,sce_paths,sce_paths_0.5,soft_margin"
 SITUATIONS = ("", "5 a class", "5 a class + parent", "40 % wrong within parent")
 
@@ -125,7 +126,7 @@ def _tree(found: Data, data: Path) -> Path | str:
 
 
 def collect(parts: list[str], data: Path, work: Path) -> None:
-    """Keep the results of finished studies."""
+    """Keep the results of finished studies; of the paper's protocol, those of whole seeds."""
     commit = subprocess.run(
         ["git", "log", "-1", "--format=%h", "--", str(HERE / "PROTOCOL.md")],
         capture_output=True,
@@ -161,20 +162,25 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
 
 def _finished(folder: Path) -> bool:
     try:
-        return all(r.status in ("finished", "diverged") for r in StudyResults.read(folder).records)
+        return all(r.status in ENDED for r in StudyResults.read(folder).records)
     except HaceError:
         return False
 
 
 def _runs(work: Path, part: str, optimizer: str, rate: float) -> list[dict[str, Any]]:
-    """One row per run of a finished study of the paper's protocol."""
+    """One row per run of a study of the paper's protocol: of the seeds whose ten runs are finished."""
     folder = work / part / f"{optimizer}-{rate:g}"
-    if not _finished(folder):
+    try:
+        table = StudyResults.read(folder).table()
+    except HaceError:
         return []
-    table = StudyResults.read(folder).table()
     about = {"data": part.partition("-")[2], "optimiser": optimizer, "base rate": rate}
     names = ("method", "dilution", "pairing", "rate", "seed", "top-1", "severity")
-    return [{**about, **{n: row.get(n) for n in names}} for row in table.to_dict("records")]
+    rows = [{**about, **{n: row.get(n) for n in (*names, "status")}} for row in table.to_dict("records")]
+    whole = {
+        seed for (seed,), own in _grouped(rows, ("seed",)).items() if all(r["status"] in ENDED for r in own)
+    }
+    return [row for row in rows if row["seed"] in whole]
 
 
 def rows_by_setting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -209,31 +215,35 @@ def pairings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
             best.append((max(sce.values()), max(hace.values())))
             gains.append(mean(pairs))
             ahead.append(sum(gain > 0 for gain in pairs))
-        low, high = _interval([h - s for s, h in best])
         shown.append({
             "data": data, "optimiser": optimiser, "base rate": f"{base:g}",
             "cross-entropy, best of 4": f"{mean(s for s, _ in best):.2f}", "HACE, best of 6": f"{mean(h for _, h in best):.2f}",
-            "difference": f"{mean(h - s for s, h in best):+.2f}", "low": f"{low:+.2f}", "high": f"{high:+.2f}",
+            **_difference([h - s for s, h in best]),
             "pairs ahead, of 6": f"{mean(ahead):.1f}", "mean gain of the pairs": f"{mean(gains):+.2f}", "seeds": len(best),
         })  # fmt: skip
     return shown
 
 
 def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The best of all rates on the test samples, for cross-entropy and for HACE at each dilution: each seed's own best."""
+    """The best of all rates on the test samples, for cross-entropy and for HACE at each dilution, which has no larger rate.
+
+    Each seed's own best, of the seeds that every base rate has.
+    """
     shown = []
-    for (data, optimiser), own in _grouped(rows, ("data", "optimiser")).items():
+    for (data, optimiser), found in _grouped(rows, ("data", "optimiser")).items():
+        seeds = [{row["seed"] for row in same} for same in _grouped(found, ("base rate",)).values()]
+        most = max(row["rate"] for row in found if row["method"] == "sce")
+        own = [r for r in found if r["seed"] in set.intersection(*seeds) and r["rate"] <= most]
         sce = _best([row for row in own if row["method"] == "sce"])
         for d, same in _grouped([row for row in own if row["method"] == "hace"], ("dilution",)).items():
             hace = _best(same)
             gaps = [100 * (hace[seed][0] - sce[seed][0]) for seed in sce]
             milder = [hace[seed][1] - sce[seed][1] for seed in sce]
-            low, high = _interval(gaps)
             shown.append({
                 "data": data, "optimiser": optimiser, "d": d[0],
                 "cross-entropy": f"{100 * mean(v[0] for v in sce.values()):.2f}",
-                "HACE": f"{100 * mean(v[0] for v in hace.values()):.2f}", "difference": f"{mean(gaps):+.2f}",
-                "low": f"{low:+.2f}", "high": f"{high:+.2f}", "severity": f"{mean(milder):+.3f}", "seeds": len(gaps),
+                "HACE": f"{100 * mean(v[0] for v in hace.values()):.2f}", **_difference(gaps),
+                "severity": f"{mean(milder):+.3f}", "seeds": len(gaps),
                 "rates of cross-entropy": len({r["rate"] for r in own if r["method"] == "sce"}),
                 "rates of HACE": len({r["rate"] for r in same}),
             })  # fmt: skip
@@ -258,12 +268,13 @@ def _grouped(
     return found
 
 
-def _interval(values: list[float]) -> tuple[float, float]:
-    """Student's 95% interval over seeds: the test samples are the same, so it says nothing of other samples."""
-    if len(values) < 2:
-        return float("nan"), float("nan")
-    half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / np.sqrt(len(values))
-    return mean(values) - half, mean(values) + half
+def _difference(values: list[float]) -> dict[str, str]:
+    """The mean, and Student's 95% interval over seeds: it says nothing of other test samples."""
+    found = {"difference": f"{mean(values):+.2f}", "difference (detail)": ""}
+    if len(values) > 1:
+        half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / np.sqrt(len(values))
+        found["difference (detail)"] = f"[{mean(values) - half:+.2f}, {mean(values) + half:+.2f}]"
+    return found
 
 
 def _number(value: Any) -> float:

@@ -24,6 +24,7 @@ MEASURED = (
     "docs/hierarchy.md",
     "docs/labels.md",
     "docs/migration.md",
+    "docs/paper.md",
     "docs/performance.md",
     "docs/probing.md",
     "docs/results.md",
@@ -300,11 +301,13 @@ def test_the_papers_pairs_and_the_same_rates(monkeypatch: pytest.MonkeyPatch) ->
                 rows.append({**about, "top-1": run.lr + 0.1 * seed})  # only the rate decides
     (row,) = protocol.pairings(rows)
     assert (row["cross-entropy, best of 4"], row["HACE, best of 6"]) == ("6.00", "10.00")
-    assert (row["difference"], row["low"], row["high"]) == ("+4.00", "+4.00", "+4.00")
+    assert (row["difference"], row["difference (detail)"]) == ("+4.00", "[+4.00, +4.00]")
     gains = [1 - d for d in (0.2, 0.5, 0.7)] + [1 / d - 1 for d in (0.2, 0.5, 0.7)]
     assert (row["pairs ahead, of 6"], row["mean gain of the pairs"]) == ("6.0", f"{np.mean(gains):+.2f}")
     by_d = {row["d"]: row for row in protocol.same_rates(rows)}
-    assert [by_d[d]["difference"] for d in (0.2, 0.5, 0.7)] == ["+4.00", "+1.00", "+0.43"]
+    assert [by_d[d]["difference"] for d in (0.2, 0.5, 0.7)] == [
+        "+0.00"
+    ] * 3  # both at l, the largest of cross-entropy
     assert {part.partition("-")[2] for part in protocol.PARTS} == set(protocol.SETS)
     for part in protocol.PARTS:
         assert list(protocol.commands(part, Path("data"), Path("work")))
