@@ -21,7 +21,6 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross
 
 from hace import HACEClassifier, Hierarchy
 from hace.decisions.scores import Scores
-from hace.errors import DataError
 from hace.hierarchy.index import is_above
 
 warnings.simplefilter("ignore", ConvergenceWarning)
@@ -87,15 +86,10 @@ def main() -> None:
         clf.calibrate(x[seen[half:]], y[seen[half:]])
         found["random syllables"] = clf.predict_node(x[new], accuracy=0.95)
         clf.fit(x[train], y[train])
-        for name, options in (
-            ("recordings, on average", {}),
-            ("recordings, in 80% of them", {"group_share": 0.8}),
-        ):
-            clf.calibrate(x[held], y[held], group[held], temperature=1.0)
-            try:
-                found[name] = clf.predict_node(x[new], accuracy=0.95 if not options else 0.8, **options)
-            except DataError as error:
-                raise SystemExit(str(error)) from error
+        clf.calibrate(x[held], y[held], group[held], temperature=1.0)
+        found["recordings, on average"] = clf.predict_node(x[new], accuracy=0.95)
+        found["recordings, on average 10%"] = clf.predict_node(x[new], accuracy=0.9)
+        found["20% in 80% of recordings"] = clf.predict_node(x[new], accuracy=0.8, group_share=0.8)
         for name, answers in found.items():
             false, said = false_answers(answers, y[new], h)
             each = pd.DataFrame({"group": group[new], "false": false, "said": said}).groupby("group").mean()
@@ -109,7 +103,7 @@ def main() -> None:
     worst = table.groupby("calibrated on", sort=False)["recordings"].max()
     print("worst split:", {name: f"{value:.0%}" for name, value in worst.items()})
     print(
-        "\\none answer per recording, against one per syllable: accuracy, negative log-likelihood, calibration error"
+        "\none answer per recording, against one per syllable: accuracy, negative log-likelihood, calibration error"
     )
     print(pd.DataFrame(pools).mean().round(3).to_string())
 

@@ -19,10 +19,11 @@ import os
 import re
 import runpy
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,12 +130,17 @@ def in_process(words: list[str]) -> tuple[int, str, str]:
     return int(code or 0), out.getvalue(), err.getvalue()
 
 
-def run_page(path: Path, write: bool = False) -> list[Step]:
-    """The steps of a page whose output differs; with `write`, the page shows the new output afterwards."""
+def run_page(path: Path, write: bool = False, files: Sequence[Path] = ()) -> list[Step]:
+    """The steps of a page whose output differs; with `write`, the page shows the new output afterwards.
+
+    `files` are put into its folder first: real data that the page tells its reader to fetch.
+    """
     page = path.read_text(encoding="utf-8")
     before = Path.cwd()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        for file in files:
+            shutil.copy(file, folder)
         try:
             wrong = [step for step in steps(page, Path(folder)) if not step.agrees]
         finally:
@@ -153,10 +159,11 @@ def main() -> int:
     )
     parser.add_argument("pages", nargs="+", type=Path)
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--file", action="append", type=Path, default=[], help="real data for the page")
     arguments = parser.parse_args()
     wrong = 0
     for path in arguments.pages:
-        for step in run_page(path, arguments.write):
+        for step in run_page(path, arguments.write, arguments.file):
             wrong += 1
             print(
                 f"{path}: $ {step.command}\n--- the page shows\n{step.shown}--- it prints\n{step.printed}",

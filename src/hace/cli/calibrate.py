@@ -191,7 +191,10 @@ def calibration_text(found: Calibration) -> str:
         same = [t for t in found.thresholds if t.of == of]
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
-        lines.append(f"  --of {of}: {in_groups(same[0])}{PROMISED[of]}, {held}")
+        where = in_groups(same[0])
+        lines.append(
+            f"  --of {of}: {where}{PROMISED[of].removeprefix('of all samples, ' if where else '')}, {held}"
+        )
         for t in same:
             said = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else said}")

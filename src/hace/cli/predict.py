@@ -139,6 +139,8 @@ def run(args: argparse.Namespace) -> None:
     if args.out is not None:
         left = " (broken images skipped)" if broken and args.skip_broken else ""
         rows = len(inputs) + len(empty) - len(broken) * args.skip_broken
+        if args.pool is not None:
+            rows = len(set(inputs.groups or ()))
         print(f"wrote {rows:,} rows to {args.out}{left}")
     if broken and not args.skip_broken:
         raise DataError(
@@ -169,7 +171,7 @@ def question(args: argparse.Namespace, predictor: Predictor) -> Question:
     level = None if args.level is None else level_index_of(args.level, h)
     subset = None if args.subset is None else subset_of(args.subset, h)
     accuracy, of = promise_of(args) or (None, "samples")
-    made = "log" if accuracy is None else predictor.calibration.pool or "log"
+    made = "mean" if accuracy is None else predictor.calibration.pool or "mean"
     pool = None if args.pool is None else made
     return Question(args.top_k, threshold, level, subset, accuracy, of, pool, prior_of(args.prior, h))
 

@@ -124,7 +124,7 @@ class Scores:
             log_weight = log_weight[layout(self.hierarchy).leaf_nodes]
         return replace(whole, data=whole.data + log_weight.to(whole.data))
 
-    def pooled(self, place: np.ndarray, how: str = "log") -> Scores:
+    def pooled(self, place: np.ndarray, how: str = "mean") -> Scores:
         """One row for each group, of the samples whose ``place`` (B,) says so, counted from 0.
 
         ``"log"``: the mean of their log-probabilities, renormalised; ``"mean"``: the mean of their probabilities.

@@ -419,7 +419,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         confidence: float | None = None,
         group_share: float | None = None,
         groups: Any = None,
-        pool: str = "log",
+        pool: str = "mean",
     ) -> np.ndarray:
         """An answer at the level the model is sure of, at a given level, or with a promised accuracy.
 
@@ -434,7 +434,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             group_share: of the promise.
             groups: the burst, observation or recording of each sample: one answer for each group, from all of its samples,
                 in the order of ``np.unique(groups)``.
-            pool: how the answers to a group become one: "log", the mean of log-probabilities, or "mean", of probabilities.
+            pool: how the answers to a group become one: "mean", the mean of probabilities, which was better
+                calibrated on frog calls, or "log", of log-probabilities.
 
         Returns:
             Ids of nodes, an array of objects; None if not even a top node of a forest passes.

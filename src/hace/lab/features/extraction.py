@@ -52,6 +52,7 @@ def plan_features(
                 "fingerprint": dataset.fingerprint,
                 "hierarchy": dataset.hierarchy.fingerprint,
                 "counts": {split: len(samples) for split, samples in dataset.splits.items()},
+                **({"groups": True} if any(s.groups is not None for s in dataset.splits.values()) else {}),
                 "images": hashlib.sha256(b"".join(d.tobytes() for d in digests.values())).hexdigest(),
             },
             "dtype": "float32",
@@ -117,6 +118,8 @@ def extract(
             write_whole(out / store.images_file(split), array_bytes(digests[split]))
             write_whole(out / store.labels_file(split), array_bytes(samples.nodes.astype("<i8")))
             write_whole(out / store.names_file(split), json_bytes(list(samples.names)))
+            if samples.groups is not None:
+                write_whole(out / store.groups_file(split), json_bytes(samples.groups.tolist()))
         total = sum(map(len, mine))
         step = progress(total, total - sum(map(len, new.values()))) if progress else lambda count: None
         batches = iter(_loader(dataset, backbone, new, batch_size, workers))

@@ -86,6 +86,8 @@ class FeaturePlan:
         found = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
             found |= {labels_file(split): count, names_file(split): count, images_file(split): count}
+            if self.manifest["data"].get("groups"):
+                found[groups_file(split)] = count
         return found | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
@@ -106,6 +108,11 @@ class FeaturePlan:
 def labels_file(split: str) -> str:
     """The name of the file with a split's labels."""
     return f"{split}-labels.npy"
+
+
+def groups_file(split: str) -> str:
+    """The name of the file with the groups of a split's samples, where they come in groups."""
+    return f"{split}-groups.json"
 
 
 def names_file(split: str) -> str:
@@ -301,7 +308,11 @@ class FeatureStore:
 
     def names(self, split: str) -> list[str]:
         """The names of a split's samples."""
-        path = self._verified(names_file(self._known(split)))
+        return self._words(names_file(self._known(split)), split)
+
+    def _words(self, file: str, split: str) -> list[str]:
+        """A text for each sample of a split."""
+        path = self._verified(file)
         names = read_json(path)
         wanted = self.counts[split]
         if not isinstance(names, list) or len(names) != wanted or not all(isinstance(n, str) for n in names):
@@ -355,7 +366,9 @@ class FeatureStore:
             raise FormatError(
                 f"{path} must be {shape[0]:,} labels, int64. Got {nodes.dtype} {nodes.shape}. {_REPAIR}"
             )
-        return Features(self.hierarchy, nodes, self.names(split), x)
+        grouped = self.manifest["data"].get("groups")
+        groups = np.array(self._words(groups_file(split), split)) if grouped else None
+        return Features(self.hierarchy, nodes, self.names(split), x, groups=groups)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
         """All splits in memory, as a data set."""

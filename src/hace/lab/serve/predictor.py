@@ -267,7 +267,7 @@ class Predictor:
         of: str = "samples",
         prior: Mapping[str, float] | None = None,
         groups: Sequence[Any] | np.ndarray | None = None,
-        pool: str = "log",
+        pool: str = "mean",
         batch_size: int | None = None,
         workers: int = 0,
         skip_broken: bool = False,
@@ -279,7 +279,8 @@ class Predictor:
                 for a probe, features (M, d).
             top_k, threshold, level, subset, accuracy, of, prior: See :class:`Question`.
             groups: The burst, observation or recording of each sample: one answer for each group, named after it.
-            pool: How the answers to a group become one: "log", the mean of log-probabilities, or "mean", of probabilities.
+            pool: How the answers to a group become one: "mean", the mean of probabilities, which was better
+                calibrated on frog calls, or "log", of log-probabilities.
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
             skip_broken: Leave out images that cannot be read; `predictions.broken` lists them.
@@ -375,7 +376,7 @@ class Predictor:
         seen, first, at = np.unique(place[kept], return_index=True, return_inverse=True)
         order = np.argsort(first)
         one = replace(view, data=torch.cat([view.data, *scores])).pooled(
-            np.argsort(order)[at], asked.pool or "log"
+            np.argsort(order)[at], asked.pool or "mean"
         )
         return Predictions(
             [str(names[g]) for g in seen[order]],
