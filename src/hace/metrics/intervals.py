@@ -10,8 +10,8 @@ figure, or the difference of two methods, of seed k on sample i, the design is c
 Both sources are estimated, so the quantiles are Student's, with Satterthwaite's degrees of freedom. K seeds are few: a variance
 of seeds that comes out too small narrows the interval and raises its degrees of freedom at once. Therefore these are counted
 as if the seeds' part were three times as large, and only three quarters of the rest's part is taken off it; both numbers were
-chosen by simulation (benchmarks/interval_coverage.py, with its table): 3, 5 and 10 seeds cover 93 to 97%; heavy-tailed and skewed
-parts on which they were not chosen, 92.5 to 96.3%; groups of samples 94 to 96%. Far out in the tails,
+chosen by simulation (benchmarks/interval_coverage.py, with its table): 3, 5 and 10 seeds cover 93 to 97%; heavy-tailed and
+skewed parts on which they were not chosen, 92.5 to 96.3%; groups of samples, 94 to 96%. Far out in the tails,
 where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what follows when the seeds'
 variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
 
