@@ -74,8 +74,8 @@ def add_arguments(parser: Parser) -> None:
     add("--pool", ("log", "mean"), about)
     add_subset(parser)
     add_prior(parser)
-    about = "answers walk down from the root (default), or climb from the best class"
-    add("--rule", ("threshold", "climb"), about, default="threshold")
+    about = "answers walk down from the root (default), climb from the best class, or may be 'another of this group' (own)"
+    add("--rule", ("threshold", "climb", "own"), about, default="threshold")
     add("--temperature", "T", "a temperature fitted on other samples; 1 leaves scores unchanged", type=float)
     add("--seed", None, "chooses the samples that fit the temperature (default: 0)", type=int, default=0)
     add("--split", ("val", "test"), "the run's samples to use (default: val)", default="val")

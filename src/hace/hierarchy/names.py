@@ -93,14 +93,7 @@ def label_nodes(
 
 
 def listed_ids(values: np.ndarray, hierarchy: Hierarchy, taxonomy: Hierarchy, source: str) -> np.ndarray:
-    """Ids of the nodes of a hierarchy for labels of a larger taxonomy: themselves, or their closest ancestor that is listed.
-
-    Example:
-        >>> whole = Hierarchy.from_paths([("gull", "herring gull"), ("gull", "western gull"), ("tern", "arctic tern")])
-        >>> mine = whole.subset(["western gull", "arctic tern"])
-        >>> listed_ids(np.array(["herring gull", "western gull"]), mine, whole, "labels").tolist()
-        ['gull', 'western gull']
-    """
+    """Ids of the nodes of a hierarchy for labels of a larger taxonomy: themselves, or their closest listed ancestor."""
     known, wide = known_names(hierarchy), known_names(taxonomy)
     found = {}
     for word in dict.fromkeys(map(str, values.tolist())):

@@ -46,17 +46,17 @@ class LeaveOneOut(TableModule):
         self.longest, self.most = max(map(len, edges)), max(map(len, slots))
         self.constant("start", np.cumsum([0, *map(len, edges)]))
         flat = [(c, slot[s]) for row, slot in zip(edges, slots, strict=True) for s, c in row]
-        self.constant("child", np.array(flat, dtype=np.int64).reshape(-1, 2)[:, 0])
-        self.constant("slot", np.array(flat, dtype=np.int64).reshape(-1, 2)[:, 1])
+        child, slot = np.array(flat, dtype=np.int64).reshape(-1, 2).T
+        self.constant("child", child)
+        self.constant("slot", slot)
         self.constant("first", np.cumsum([0, *map(len, slots)]))
         self.constant("ancestor", np.array([s for slot in slots for s in slot], dtype=np.int64))
 
     def forward(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, N) logits and (B,) labels -> (B,) terms."""
         if self.head.hierarchy.is_tree:
-            path = self.node[
-                padded(rows, self.start, self.longest)[0]
-            ]  # filled up with tops, which have no term
+            entry, _ = padded(rows, self.start, self.longest)
+            path = self.node[entry]  # filled up with tops, which have no term
             return self._of_nodes(z, path).sum(dim=1).to(z.dtype)
         few = max(1, _ENTRIES // max(1, self.most * z.shape[1]))
         parts = zip(z.split(few), rows.split(few), strict=True)

@@ -52,7 +52,7 @@ class Promises:
         accuracies: The promised shares; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
         of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
         confidence: None: promises about samples hold on average, those about answers with probability 0.9.
-        rule: "threshold", the walk down from the root, or "climb", up from the best leaf.
+        rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
         group_share: Where samples come in groups: the share of new groups that keep a promise; None: on average over them.
     """
 
