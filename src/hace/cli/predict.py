@@ -115,6 +115,13 @@ def run(args: argparse.Namespace) -> None:
         boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
         inputs = predictor.inputs(args.input, args.column, boxes, args.pool)
         empty = list(getattr(inputs, "empty", ()))
+        t = predictor.temperature
+        told = (
+            f"calibrated, temperature {t:.4g}"
+            if t is not None
+            else "raw; `hace calibrate RUN` calibrates them"
+        )
+        print(f"probabilities: {told}", file=sys.stderr)
         if not len(inputs) and not empty:
             raise DataError(f"{' '.join(args.input)} holds no sample.")
         if isinstance(inputs, ImageList):

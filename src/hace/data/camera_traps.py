@@ -11,6 +11,7 @@ from __future__ import annotations
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,7 +65,7 @@ def read_shots(path: Path, label: str | None = None) -> list[Shot]:
         return lambda row: row.get(found, "").strip() if found else ""
 
     site, time = column("deployment_id", "site", "station"), column("timestamp", "datetime", "date")
-    burst = column("sequence_id", "sequence", "episode")
+    burst, found = column("sequence_id", "sequence", "episode"), []
     if {"relativepath", "file"} <= set(names):
         wanted = label or "species"
         if wanted.casefold() not in names:
@@ -72,15 +73,11 @@ def read_shots(path: Path, label: str | None = None) -> list[Shot]:
                 f"{path} must have a column {wanted!r}. Got {listed(header, 30)}. Name it: -o label=COLUMN."
             )
         said, folder, file = column(wanted.casefold()), column("relativepath"), column("file")
-        found = []
         for _, row in rows:
-            place = folder(row).replace("\\", "/")
-            named, blank = said(row), said(row).casefold() in BLANK
-            where = site(row) or place
-            labels = () if blank else (named,)
-            found.append(
-                Shot(f"{place}/{file(row)}".lstrip("/"), labels, blank, where, time(row), burst(row))
-            )
+            place, name = folder(row).replace("\\", "/"), said(row)
+            labels = () if name.casefold() in BLANK else (name,)
+            image = f"{place}/{file(row)}".lstrip("/")
+            found.append(Shot(image, labels, not labels, site(row) or place, time(row), burst(row)))
         return found
     image, blank = column("filename", "location"), column("is_blank")
     if "deployment_id" not in names or not {"filename", "location"} & set(names):
@@ -89,7 +86,6 @@ def read_shots(path: Path, label: str | None = None) -> list[Shot]:
             f"folder of Camtrap DP. Got the columns {listed(header, 30)}."
         )
     ranks, common = [column(rank) for rank in RANKS], column("common_name")
-    found = []
     for _, row in rows:
         fine, genus, *rest = (rank(row) for rank in ranks)
         both = f"{genus} {fine}" if genus and fine else ""
@@ -115,17 +111,10 @@ def _camtrap(folder: Path) -> list[Shot]:
         of = media[row["mediaID"]]
         kind, name = row.get("observationType", ""), row.get("scientificName", "")
         box = tuple(row.get(f"bbox{side}", "") for side in ("X", "Y", "Width", "Height"))
-        found.append(
-            Shot(
-                of["filePath"],
-                (name,) if kind == ANIMAL and name else (),
-                kind == "blank",
-                of.get("deploymentID", ""),
-                of.get("timestamp", ""),
-                row.get("eventID", ""),
-                _box(map(float, box)) if all(box) else None,
-            )
-        )
+        labels = (name,) if kind == ANIMAL and name else ()
+        where = of.get("deploymentID", ""), of.get("timestamp", ""), row.get("eventID", "")
+        crop = _box(map(float, box)) if all(box) else None
+        found.append(Shot(of["filePath"], labels, kind == "blank", *where, crop))
     if events:
         warnings.warn(
             f"{folder}: {events:,} observations of events name no image, and are left out.", stacklevel=4
@@ -189,16 +178,15 @@ def burst_names(sites: Sequence[str], times: Sequence[str], seconds: float) -> l
 
 def parsed_time(text: str) -> datetime:
     """A time as tables and cameras write it; its zone is dropped, since clocks of cameras have none."""
-    try:
-        return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).replace(tzinfo=None)
-    except ValueError:
-        pass
-    for form in _TIMES:
-        try:
-            return datetime.strptime(text.strip(), form)
-        except ValueError:
-            continue
+    forms = (lambda t: datetime.fromisoformat(t.replace("Z", "+00:00")), *map(_by_form, _TIMES))
+    for read in forms:
+        with suppress(ValueError):
+            return read(text.strip()).replace(tzinfo=None)
     raise DataError(f"A time must be like 2026-05-01 10:00:00. Got {text!r}.")
+
+
+def _by_form(form: str) -> Callable[[str], datetime]:
+    return lambda text: datetime.strptime(text, form)
 
 
 def load_camera_traps(
@@ -256,21 +244,22 @@ def load_camera_traps(
     if not rows:
         raise DataError(f"{root}: must have images with labels of the hierarchy. Got none of {len(shots):,}.")
     check_exist(folder, [shot.path for shot, _, _ in rows])
+    shown, nodes, cut = zip(*rows, strict=True)
+    names = numbered(shot.path for shot in shown)
+    paths, where = [folder / shot.path for shot in shown], _groups(shown, folder, groups, burst)
+    how = {"paths": paths, "boxes": np.array(cut), "relative": True, "groups": where}
+    samples = Samples(h, np.array(nodes), names, **how)
+    return Dataset(root.resolve().stem, h, with_test({"train": samples}, test, str(root)))
+
+
+def numbered(paths: Iterable[str]) -> list[str]:
+    """Names of crops: the path of the image, with #2 and so on for further crops of it."""
     counts: Counter[str] = Counter()
     names = []
-    for shot, _, _ in rows:
-        counts[shot.path] += 1
-        names.append(shot.path if counts[shot.path] == 1 else f"{shot.path}#{counts[shot.path]}")
-    samples = Samples(
-        h,
-        np.array([node for _, node, _ in rows]),
-        names,
-        paths=[folder / shot.path for shot, _, _ in rows],
-        boxes=np.array([box for _, _, box in rows]),
-        relative=True,
-        groups=_groups([shot for shot, _, _ in rows], folder, groups, burst),
-    )
-    return Dataset(root.resolve().stem, h, with_test({"train": samples}, test, str(root)))
+    for path in paths:
+        counts[path] += 1
+        names.append(path if counts[path] == 1 else f"{path}#{counts[path]}")
+    return names
 
 
 def _groups(shots: Sequence[Shot], folder: Path, kind: str, seconds: float) -> np.ndarray | None:

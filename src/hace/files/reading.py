@@ -264,15 +264,15 @@ def _eight_bits(image: Image) -> Image:
 
 def _oddities(image: Image) -> list[str]:
     """What is unusual about an image that was opened and not decoded, in words for a list."""
-    found = []
-    if _orientation(image) != 1:
-        found.append("turned by EXIF orientation")
-    if image.mode[0] in "IF":
-        found.append("more than 8 bits per channel, reduced to 8")
-    if image.mode not in ("RGB", "L", "P", "1") and image.mode[0] not in "IF":
-        found.append(f"stored as {image.mode}")
-    if getattr(image, "n_frames", 1) > 1 and image.format != "MPO":
-        found.append("animated, or of several pages: the first is used")
+    deep = image.mode[0] in "IF"
+    told = {
+        "turned by EXIF orientation": _orientation(image) != 1,
+        "more than 8 bits per channel, reduced to 8": deep,
+        f"stored as {image.mode}": not deep and image.mode not in ("RGB", "L", "P", "1"),
+        "animated, or of several pages: the first is used": getattr(image, "n_frames", 1) > 1
+        and image.format != "MPO",
+    }
+    found = [what for what, holds in told.items() if holds]
     if profile := image.info.get("icc_profile"):
         try:
             cms = optional("PIL.ImageCms", "Reading colour profiles")

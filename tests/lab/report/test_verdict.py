@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hace import Hierarchy
+from hace import DataConfig, Hierarchy, LossConfig, ProbeConfig
 from hace.cli import main
+from hace.lab.probe.probe import run_probes
 from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
 from hace.lab.report.results import TOP1, Comparison, Results
 from hace.lab.report.sure_answers import (
@@ -21,7 +23,7 @@ from hace.lab.report.sure_answers import (
     threshold,
     threshold_part,
 )
-from hace.lab.report.verdict import _answer, caveats, verdicts
+from hace.lab.report.verdict import _answer, caveats, commands, verdicts
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
 from tests.report_studies import animals, fair_records, page_with
@@ -305,3 +307,19 @@ def test_a_study_that_selects_nothing_is_refused(tmp_path: Path, capsys: pytest.
     small = "--methods sce_drop --seeds 1 --shares 0"
     assert main(["study", "mixed-labels", "--out", str(tmp_path / "s"), *small.split()]) == 2
     assert "A study must have at least one run" in capsys.readouterr().err
+
+
+def test_the_commands_to_paste_make_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the chosen loss and rate by their names on the command line, and samples held out for calibration."""
+    monkeypatch.chdir(tmp_path)
+    data = DataConfig("synthetic-features", options={"classes": 6, "train": 40, "dim": 8})
+    loss = LossConfig("hace", {"dilution": 0.3})
+    made = run_probes(
+        ProbeConfig(data=data, loss=loss, lr=2.0, epochs=3, weight_decay=1e-3), tmp_path / "study"
+    )
+    train, calibrate, predict, _ = commands(made)
+    assert "--loss hace --dilution 0.3" in train
+    assert main(shlex.split(train)[1:]) == 0
+    assert main([*shlex.split(calibrate)[1:], "--temperature", "1", "--accuracy", "0.5", "0.9"]) == 0
+    np.save("photos.npy", np.zeros((2, 8), np.float32))
+    assert main(shlex.split(predict.replace(" photos ", " photos.npy "))[1:]) == 0

@@ -312,6 +312,7 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
         lines.append(f"{verdict.where}: {verdict.question}")
         more = [*(step.line for step in verdict.steps), *verdict.lines]
         more += [f"Use {verdict.use}{verdict.why}"] if verdict.use else []
+        more += [f"  {line}" for line in verdict.commands]
         lines += [f"  {part}" for part in (verdict.answer, *more)]
     return _wrapped("\n".join(lines))
 
@@ -319,7 +320,17 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
 def _wrapped(text: str) -> str:
     """Text whose lines fit; what goes on in the next line is indented."""
     indents = ((line, " " * (2 + len(line) - len(line.lstrip()))) for line in text.splitlines())
-    return "\n".join(textwrap.fill(line, _WIDTH, subsequent_indent=indent) for line, indent in indents)
+    whole = (
+        "hace probe ",
+        "hace train ",
+        "hace calibrate ",
+        "hace predict ",
+        "hace.Predictor",
+    )  # commands to paste
+    return "\n".join(
+        line if line.lstrip().startswith(whole) else textwrap.fill(line, _WIDTH, subsequent_indent=indent)
+        for line, indent in indents
+    )
 
 
 def counts_text(records: Sequence[Record]) -> str:

@@ -10,9 +10,11 @@ labels are worth using, which method uses them best, and what it gains.
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
@@ -36,7 +38,8 @@ from hace.lab.report.results import (
     unseen_classes,
 )
 from hace.lab.report.sure_answers import DERIVED, SIBLINGS
-from hace.lab.runs.config import LabelsConfig
+from hace.lab.runs.config import LabelsConfig, LossConfig
+from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import Record, coarse_searches, searched_at
 from hace.lab.study.methods import METHODS
@@ -309,6 +312,7 @@ class Verdict:
     lines: tuple[str, ...] = ()  # more sentences
     use: str = ""  # the method to use, with its settings; "" where nothing was held out
     why: str = ""  # on what evidence, from the punctuation after `use` on
+    commands: tuple[str, ...] = ()  # to paste: train it with samples held out, calibrate it, ask it
     caveats: tuple[str, ...] = ()
     question: str = ""
     spoken: tuple[str, ...] = ()  # the methods that it speaks of
@@ -345,9 +349,18 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
     answer, tone = _answer(results, comparison, found, best)
     if comparison.protocol == "paper":
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
-    use, why = _use(results, comparison, held) if held else ("", "")
+    method, why = _use(results, comparison, held) if held else ("", "")
+    use = _titled(results, comparison, method) if method else ""
     spoken = list(dict.fromkeys(filter(None, (first, second, best))))
-    more: dict[str, Any] = {"use": use, "why": why, "question": QUESTION, "spoken": tuple(spoken)}
+    there = results.choices[comparison].get(method)
+    paste = commands(there.finished[0].run) if there is not None and there.finished else ()
+    more: dict[str, Any] = {
+        "use": use,
+        "why": why,
+        "commands": paste,
+        "question": QUESTION,
+        "spoken": tuple(spoken),
+    }
     notes = tuple(caveats(results, {comparison: spoken}))
     return Verdict(where, answer, tone, tuple(found), (first, second), caveats=notes, **more)
 
@@ -390,11 +403,7 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
     Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
     """
     best, reference = held[0], results.second
-    scores, choices = results.held_out(comparison), results.choices[comparison]
-
-    def title(method: str) -> str:
-        settings = choices[method].settings if method in choices else ""
-        return method_title(method) + (f" ({settings})" if settings else "")
+    scores = results.held_out(comparison)
 
     def gain(method: str) -> Interval | None:
         gap = None if method == reference else results.arrays[comparison].difference(method, reference, TOP1)
@@ -408,16 +417,54 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
     why += ")."
     found = gain(best)
     if found is None:
-        return title(best), why
+        return best, why
     if found.low > 0:
-        return title(best), f"{why} On test samples {points(found)} against {method_title(reference)}."
-    less = f"{title(best)} was the best of {len(held)} on held-out samples, but the test samples show "
+        return best, f"{why} On test samples {points(found)} against {method_title(reference)}."
+    less = f"{_titled(results, comparison, best)} was the best of {len(held)} on held-out samples, but the test samples show "
     less += f"{'a loss' if found.high < 0 else 'no gain'}: {points(found)}."
     ours = gain(results.first)
     if ours is not None and ours.low > 0 and may_be_used(results.first):
         against = f"{points(ours)} against {method_title(reference)} on test samples"
-        return title(results.first), f": {against}. {less}"
-    return title(reference), f". {less}"
+        return results.first, f": {against}. {less}"
+    return reference, f". {less}"
+
+
+def _titled(results: Results, comparison: Comparison, method: str) -> str:
+    chosen = results.choices[comparison].get(method)
+    return method_title(method) + (f" ({chosen.settings})" if chosen is not None and chosen.settings else "")
+
+
+def commands(run: Run | None) -> tuple[str, ...]:
+    """Commands that train a run's model with samples held out, calibrate it and ask it about photos."""
+    if run is None:
+        return ()
+    config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
+    short = {"loss.name": "loss", "head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
+    short["data.root"] = "features" if config.kind == "probe" else "root"
+    words = [f"hace {config.kind}"]
+    base = {**type(config)().to_dict(), "loss": {"options": LossConfig(config.loss.name).options}}
+    for key, value in flattened(config.to_dict(), base).items():
+        if value is not None and (key, value) != ("data.name", "features"):
+            text = json.dumps(value) if isinstance(value, bool | list) else str(value)
+            name = short.get(key, key.removeprefix("loss.options.") if config.kind == "probe" else key)
+            words.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
+    run_id = config.identity(run.about["data"]["fingerprint"])
+    folder, out = ("runs/best",) * 2 if config.kind == "train" else (f"runs/{run_id}", "runs")
+    ask = f"hace predict {folder} photos --accuracy 0.9"
+    python = f'hace.Predictor.from_run("{folder}").predict("photos", accuracy=0.9)  # in Python'
+    return (" ".join([*words, f"--out {out}"]), f"hace calibrate {folder}", ask, python)
+
+
+def flattened(values: Mapping[str, Any], base: Mapping[str, Any], where: str = "") -> dict[str, Any]:
+    """What differs from the defaults, by dotted names."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping):
+            below = base.get(key)
+            found |= flattened(value, below if isinstance(below, Mapping) else {}, f"{where}{key}.")
+        elif value != base.get(key):
+            found[where + key] = value
+    return found
 
 
 def label_verdict(question: LabelQuestion) -> Verdict:

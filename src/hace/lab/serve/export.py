@@ -256,7 +256,11 @@ def _parts(
 
 
 def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
-    steps = "RGB; resize the shorter side; cut the middle; scale to 0..1; subtract mean, divide by std; NCHW"
+    steps = (
+        "turn as EXIF says; RGB; resize with Pillow's filter so that the shorter side is `resize` and the longer one "
+        "int(resize * longer / shorter); cut size x size with its left edge at round((width - size) / 2) and its top edge at "
+        "round((height - size) / 2), halves rounded to even; scale to 0..1; subtract mean, divide by std; NCHW"
+    )
     sizes = {"resize": resize, "interpolation": interpolation, "size": size}
     return {"steps": steps, **sizes, "mean": list(mean), "std": list(std)}
 

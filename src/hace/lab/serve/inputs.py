@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
-from hace.data.camera_traps import Box, read_detections
+from hace.data.camera_traps import Box, numbered, read_detections
 from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
 from hace.data.own_texts import text_rows
@@ -238,12 +238,10 @@ def as_inputs(
 def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bool = False) -> ImageList:
     """Crops of the images that MegaDetector looked at; a second box of an image is named image#2."""
     found = read_detections(path, confidence, padding)
-    names, crops = [], []
-    for file, boxes in found.items():
-        for i, box in enumerate(boxes if all else boxes[:1], 1):
-            names.append(file if i == 1 else f"{file}#{i}")
-            crops.append(Crop(path.parent / file, box))
-    return ImageList(names, crops, [file for file, boxes in found.items() if not boxes])
+    crops = [(file, box) for file, boxes in found.items() for box in boxes[: None if all else 1]]
+    empty = [file for file, boxes in found.items() if not boxes]
+    names = numbered(file for file, _ in crops)
+    return ImageList(names, [Crop(path.parent / file, box) for file, box in crops], empty)
 
 
 def _is_image(value: Any) -> bool:

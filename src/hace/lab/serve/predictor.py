@@ -30,7 +30,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.features.text import recorded_encoder
 from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
-from hace.lab.runs.run import Run
+from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
 from hace.lab.serve.finished_models import (
     Trained,
@@ -225,6 +225,7 @@ class Predictor:
     ) -> None:
         self.run, self.checkpoint, self.device = run, checkpoint, torch.device(device)
         self._calibrated_by = calibration
+        self._has_calibration = calibration is not None or (run.folder / CALIBRATION).is_file()
         self.hierarchy = run.hierarchy
         trained = run.config.kind == "train"
         if trained and checkpoint is not None:
@@ -406,14 +407,18 @@ class Predictor:
         scores = self._scores(z, asked)
         return self._decided(scores.pooled(np.arange(len(scores))) if asked.pool else scores, asked)
 
+    @cached_property
+    def temperature(self) -> float | None:
+        """That of its calibration, which calibrates every probability; None, so raw, where there is none for single samples."""
+        found = self.calibration if self._has_calibration else None
+        return None if found is None or found.pool else found.temperature
+
     def _scores(self, z: Tensor, asked: Question) -> Scores:
         """The scores of samples, before they are pooled."""
         h = self.hierarchy
-        alone = (
-            asked.accuracy is None or asked.pool is not None
-        )  # the temperature of groups acts on pooled scores
         logits = any(x is not None for x in (asked.subset, asked.prior, asked.pool))
-        view = ScoreView(self.loss, h, logits, None if alone else self.calibration.temperature)
+        # The temperature of groups acts on pooled scores.
+        view = ScoreView(self.loss, h, logits, self.temperature if asked.pool is None else None)
         scores = Scores(view(z.cpu()), h, view.kind, view.outputs)
         return scores.restricted(None if asked.subset is None else subset_mask(h, asked.subset)).weighted(
             asked.prior
@@ -498,6 +503,7 @@ class ExportedPredictor(Predictor):
     def __init__(self, path: str | Path, calibration: str | Path | None = None) -> None:
         self.path, self.program, self._calibrated_by = Path(path), open_program(path), calibration
         self.document = self.program.document
+        self._has_calibration = calibration is not None or self.document["calibration"] is not None
         self._calibrate = f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
         self.hierarchy = hierarchy_of(self.document, path)
         over = self.document["outputs"]["scores"]
