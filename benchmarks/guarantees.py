@@ -178,8 +178,8 @@ def simulate(head: Head, promise: Promise, number: int) -> dict[str, np.ndarray]
 
 
 def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
-    """Print the first table; the shares of each case."""
-    cases = {}
+    """Print the first table and its summary over heads; the shares of each case."""
+    cases, found = {}, []
     for title, asked in PROMISES.items():
         promise = Promise.of_accuracy(*asked)
         limit = float(promise.alpha)
@@ -195,12 +195,32 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
                 cases[title, head.name, number] = known
                 error = known.std() / np.sqrt(max(len(known), 1))
                 above = [np.nansum(shares[part] > limit + 1e-12) / SPLITS for part in ("others", "all")]
+                found.append((title, number, known.mean(), error, above[1], 1 - len(known) / SPLITS))
                 print(
                     f"| {head.name} | {number:,} | {known.mean():.4f} | {error:.4f} | {above[0]:.3f} | {above[1]:.3f} "
                     f"| {1 - len(known) / SPLITS:.3f} |",
                     flush=True,
                 )
+    summarise(found)
     return cases
+
+
+def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
+    """Print the range over heads of each promise and number of calibration samples: `evidence/keep.py` keeps it."""
+    columns = (
+        "promise",
+        "calibration images",
+        "mean of false answers",
+        "its standard error",
+        "splits above",
+        "no threshold",
+    )
+    print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
+    for title, number in dict.fromkeys(row[:2] for row in found):
+        values = np.array([row[2:] for row in found if row[:2] == (title, number)]).T
+        low, high = 100 * values.min(axis=1), 100 * values.max(axis=1)
+        ranges = [f"{a:.{d}f} to {b:.{d}f} %" for a, b, d in zip(low, high, (2, 2, 1, 1), strict=True)]
+        print(f"| {title} | {number:,} | {' | '.join(ranges)} |", flush=True)
 
 
 def specificities(heads: list[Head]) -> np.ndarray:

@@ -128,7 +128,7 @@ def _tree(found: Data, data: Path) -> Path | str:
 def collect(parts: list[str], data: Path, work: Path) -> None:
     """Keep the results of finished studies; of the paper's protocol, those of whole seeds."""
     commit = subprocess.run(
-        ["git", "log", "-1", "--format=%h", "--", str(HERE / "PROTOCOL.md")],
+        ["git", "log", "--diff-filter=A", "--format=%h", "--", str(HERE / "PROTOCOL.md")],
         capture_output=True,
         text=True,
         cwd=HERE,
