@@ -167,6 +167,14 @@ def test_ranks_work_as_levels_in_metrics_and_decisions() -> None:
     table = hace.metrics.class_accuracy([0, 2, 3], [1, 2, 0], h, level="family").columns()
     assert dict(zip(table["id"], table["accuracy"], strict=True))["F1"] == 0.5
     assert "family" in hace.evaluate(np.log(probs + 1e-9), [1, 2, 0], h, level="family").to_text()
+    by_level = hace.metrics.level_accuracy(
+        [0, 2, 0], [1, 2, 3], h
+    )  # answers a, c, a to b, c and d, which has no family
+    assert by_level[h.level_index("family") - 1] == 1.0
+    assert (
+        hace.metrics.AnswerMetric("level_accuracy", h, level="family")(["b", "c", "d"], ["a", "d", "a"])
+        == 0.5
+    )
     with pytest.raises(HierarchyError, match=r"or one of .*'family'"):
         h.level("tribe")
 

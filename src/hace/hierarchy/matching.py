@@ -158,7 +158,7 @@ def within(
     open_ = [m for m in found.values() if m.id is None]
     if open_:
         lines = [match_line(h, m) for m in open_[:_SHOWN]]
-        more = f" and {len(open_) - _SHOWN:,} more" if len(open_) > _SHOWN else ""
+        more = f"; here are the first {_SHOWN}" if len(open_) > _SHOWN else ""
         hand = f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}."
         remedy = "Correct them with matches={name: id}, None to leave one out (on the command line: --matches FILE.csv)."
         raise HierarchyError([f"{hand} {remedy}", *lines])

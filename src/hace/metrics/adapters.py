@@ -78,7 +78,7 @@ class AnswerMetric:
     @property
     def level_index(self) -> int:
         """The position of the level among those that ``level_accuracy`` gives."""
-        titles = level_titles(self.hierarchy)
+        titles = (*level_titles(self.hierarchy), *self.hierarchy.rank_names)
         if self.level in titles:
             return titles.index(str(self.level))
         if isinstance(self.level, (int, np.integer)) and 1 <= self.level <= len(titles):
@@ -153,8 +153,9 @@ def trainer_metrics(
             "hierarchical_f1": measures.hierarchical_prf_measure(h).value(batch)[2],
         }
         if h.is_tree:
-            names = [f"accuracy_{title.replace(' ', '_')}" for title in level_titles(h)]
-            found |= dict(zip(names, measures.level_accuracy_measure(h).value(batch), strict=True))
+            by_level = measures.level_accuracy_measure(h)
+            names = [f"accuracy_{title.replace(' ', '_')}" for title in by_level.names]
+            found |= dict(zip(names, by_level.value(batch), strict=True))
         return {name: float(value) for name, value in found.items()}
 
     return compute_metrics

@@ -169,11 +169,6 @@ def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> 
             f"accuracy at {name}": v
             for name, v in zip(levels.names, levels.value(batch).tolist(), strict=True)
         }
-        for rank in h.rank_names:
-            at = np.append(h.level_nodes(rank), -1)
-            has = np.isin(at[truth], h.level_nodes(rank)[[h.index(node) for node in h.level(rank)]])
-            if has.any():
-                values[f"accuracy at {rank}"] = float((at[answers] == at[truth])[has].mean())
     return values
 
 

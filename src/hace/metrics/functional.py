@@ -135,7 +135,8 @@ def hierarchical_distance_at(
 def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
     """(H,) for each level 1 to the deepest, the share of samples whose answer and truth have the same node there.
 
-    A leaf above a level represents itself there. Trees and forests only.
+    A leaf above a level represents itself there. The ranks of ``hierarchy.rank_names`` follow, each over the truths that have
+    one. Trees and forests only.
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     return _values(measures.level_accuracy_measure(hierarchy), batch)

@@ -111,12 +111,16 @@ def _rank(hierarchy: Hierarchy, k: int) -> int:
 
 
 def level_accuracy_measure(hierarchy: Hierarchy) -> Measure:
-    """Share of samples whose answer and truth are carried to the same node, for every level."""
-    return Measure(level_titles(hierarchy), _level_accuracy)
+    """Share of samples whose answer and truth are carried to the same node, for every level and rank."""
+    return Measure((*level_titles(hierarchy), *hierarchy.rank_names), _level_accuracy)
 
 
 def _level_accuracy(batch: MetricBatch) -> Ratios:
-    return mean_of(batch.carried(batch.answers) == batch.carried(batch.truth))
+    truth, h = batch.carried(batch.truth, ranks=True), batch.hierarchy
+    hit, counted = mean_of(batch.carried(batch.answers, ranks=True) == truth)
+    for column, rank in enumerate(h.rank_names, h.max_depth):  # only truths that have this rank count
+        counted[:, column] = np.array(h.ranks)[truth[:, column]] == rank
+    return hit * counted, counted
 
 
 def level_choice_measure(hierarchy: Hierarchy) -> Measure:

@@ -256,9 +256,10 @@ class MetricBatch:
             squares = ((2 * log_q).exp_() @ _at_levels(h).to(log_q.dtype)).double()
         return known, right, squares.numpy()
 
-    def carried(self, nodes: IntArray) -> IntArray:
-        """(B, H) nodes carried to every level 1 to the deepest."""
+    def carried(self, nodes: IntArray, ranks: bool = False) -> IntArray:
+        """(B, H) nodes carried to every level 1 to the deepest, and with `ranks` to every rank."""
         levels = level_numbers(self.hierarchy)
+        levels = range(1, levels.stop + len(self.hierarchy.rank_names) * ranks)
         each = [self.relations.levels[k][nodes] for k in levels]
         return np.stack(each, axis=-1) if each else nodes[:, None][:, :0]
 

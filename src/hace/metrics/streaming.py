@@ -173,7 +173,7 @@ def level_key(hierarchy: Hierarchy, level: int | str) -> str:
     depth = hierarchy.level_index(level)
     if depth == 0:
         raise HierarchyError("level must be at least 1: every answer is right at the root. Got 0.")
-    return level_titles(hierarchy)[depth - 1]
+    return (*level_titles(hierarchy), *hierarchy.rank_names)[depth - 1]
 
 
 _PRF = ("precision", "recall", "f1")
