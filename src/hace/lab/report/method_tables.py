@@ -153,10 +153,7 @@ def metric_table(
     settings: bool = False,
     arrows: bool = True,
 ) -> ReportTable:
-    """Methods as rows and metrics as columns, best and second marked.
-
-    `settings` shows the chosen settings, and from how many candidates; `arrows` which way is better.
-    """
+    """Methods as rows and metrics as columns; `settings` shows what was chosen from how many, `arrows` which way is better."""
     # The column of seeds says how many are missing.
     columns = [score_column(arrays, metric, arrays.choices) for metric in metrics]
     rows = []

@@ -480,10 +480,7 @@ class Results:
         return found
 
     def held_out(self, comparison: Comparison) -> dict[str, float]:
-        """Methods with a result by their accuracy on held-out samples, the best first: mean over seeds of the best candidate.
-
-        This is what a choice between methods may look at; the test samples are not.
-        """
+        """Methods by their best candidates' mean accuracy on held-out samples, which alone may choose; the best first."""
         done = [m for m, choice in self.choices[comparison].items() if choice.finished]
         searched = self._searched.get(comparison, {})
         found = {m: mean(map(max, by.values())) for m, by in searched.items() if m in done}

@@ -158,10 +158,7 @@ class LabelQuestion:
         return comparison.labels or (AS_THEY_ARE if self._droppers(comparison) else ALL_KNOWN)
 
     def scores(self, comparison: Comparison) -> dict[str, float]:
-        """The mean top-1 of every method with a result, the best on held-out samples first; of tied ones, the study's first.
-
-        Only where nothing was held out the best on test samples is first.
-        """
+        """The mean top-1 of every method with a result, best first: on held-out samples, or on test samples without any."""
         arrays = self.results.arrays[comparison]
         known = {m: v for m in arrays.choices if (v := arrays.score(m, TOP1).value) is not None}
         held = self.results.held_out(comparison)
@@ -319,10 +316,7 @@ class Verdict:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """One for each data set and model with all labels known, and one for each question about labels.
-
-    Where a data set and model were run under both protocols, the fair one answers.
-    """
+    """One for each data set and model with all labels known, by the fair protocol if there is one, and each label question."""
     questions = label_questions(results)
     asked = {c for question in questions for c in question.comparisons if c != question.whole}
     found = [comparison for comparison in results.choices if comparison not in asked]
