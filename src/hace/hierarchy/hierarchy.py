@@ -81,8 +81,6 @@ class Hierarchy:
     def __init__(self) -> None:
         raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
 
-    # ------------------------------------------------------------------ construction
-
     @classmethod
     def _assemble(
         cls,
@@ -406,8 +404,6 @@ class Hierarchy:
         merges = induction.linkage_of_confusions(np.asarray(matrix, dtype=np.float64))
         return cls.from_linkage(merges, classes, levels=levels)
 
-    # ------------------------------------------------------------------ orders and shape
-
     @cached_property
     def leaves(self) -> tuple[str, ...]:
         """Ids of the classes in label order."""
@@ -491,8 +487,6 @@ class Hierarchy:
             if p >= 0 and ends[v] > ends[p]:
                 ends[p] = ends[v]
         return frozen(np.array(ends, dtype=np.int64))
-
-    # ------------------------------------------------------------------ questions about single nodes
 
     def index(self, node: Any) -> int:
         """Position of a node in node order."""
@@ -604,8 +598,6 @@ class Hierarchy:
         rank = self.rank_names[level - self.max_depth - 1]
         return np.array([own == rank for own in self.ranks or ()])
 
-    # ------------------------------------------------------------------ questions about pairs of nodes
-
     def lca(self, a: Any, b: Any) -> str | None:
         """Lowest common ancestor, or None where only the virtual root is above both.
 
@@ -680,8 +672,6 @@ class Hierarchy:
             TreeAgreement(triplets=1.0, resolved=1.0, cophenetic=1.0)
         """
         return induction.compare_trees(self, other, seed)
-
-    # ------------------------------------------------------------------ new hierarchies from this one
 
     def without_root(self) -> Hierarchy:
         """The same hierarchy with its root taken away; depths, levels and distances stay as they are.
@@ -884,8 +874,6 @@ class Hierarchy:
         graph.add_edges_from((self.nodes[p], self.nodes[c]) for p, c in self.edges.tolist())
         return graph
 
-    # ------------------------------------------------------------------ how it shows and compares itself
-
     def __repr__(self) -> str:
         nodes = f"{self.num_nodes:,} node{'s' * (self.num_nodes != 1)}"
         leaves = "1 leaf" if self.num_leaves == 1 else f"{self.num_leaves:,} leaves"
@@ -950,8 +938,6 @@ class Hierarchy:
             self.ranks,
             self.synonyms,
         )
-
-    # ------------------------------------------------------------------ inside
 
     @cached_property
     def _index(self) -> dict[str, int]:

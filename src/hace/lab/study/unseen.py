@@ -59,19 +59,12 @@ BASELINE = "cross-entropy"
 
 @dataclass(frozen=True, eq=False)
 class LeftOut:
-    """A hierarchy without some of its classes.
+    """A hierarchy without some of its classes."""
 
-    Attributes:
-        hierarchy: the listed classes and everything above them.
-        classes: ids of the classes left out.
-        labels: (n,) for each class of the whole hierarchy its label among the listed ones, or -1.
-        truths: (n,) for each class of the whole hierarchy the node of its closest listed ancestor, or itself.
-    """
-
-    hierarchy: Hierarchy
-    classes: tuple[str, ...]
-    labels: IntArray
-    truths: IntArray
+    hierarchy: Hierarchy  # the listed classes and everything above them
+    classes: tuple[str, ...]  # those left out
+    labels: IntArray  # (n,) of each class of the whole hierarchy its label among the listed ones, or -1
+    truths: IntArray  # (n,) of each the node of its closest listed ancestor, or itself
 
 
 def leave_out(h: Hierarchy, classes: Sequence[str]) -> LeftOut:

@@ -63,9 +63,6 @@ def tree_places(level: Tensor) -> Tensor:
     return torch.frombuffer(kernels._kernels.tree_places(address(level), len(level)), dtype=torch.int32)
 
 
-# ---------------------------------------------------------------------- autograd
-
-
 def kernel_loss(
     z: Tensor, call: Call, labels: BatchLabels | None, pure: Callable[[Tensor, Any], Tensor]
 ) -> Tensor:
@@ -155,9 +152,6 @@ def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
     return out
 
 
-# ---------------------------------------------------------------------- for torch.compile
-
-
 # Schemas are spelled out: torch 2.4 cannot read them from annotations that are strings. An empty tensor stands for None, and
 # the number of labels is the last of the numbers: autograd takes neither lists with None nor empty ones.
 @torch.library.custom_op(
@@ -214,7 +208,6 @@ def _(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
     return torch.empty_like(z, memory_format=torch.contiguous_format)
 
 
-# ---------------------------------------------------------------------- path sums
 # One pass down the tree, and its transpose, one pass up: each is the other's derivative, as often as you like.
 
 
