@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 
 import hace
 from hace import ConfigError, DataError, Hierarchy
@@ -144,3 +145,44 @@ def test_a_promise_within_a_subset() -> None:
     clf = HACEClassifier(h, labels="ids", subset=["0", "1"]).fit(x[:300], y[:300]).calibrate(x[300:], y[300:])
     assert 150 < clf.guarantee(0.8).samples < 250  # half of the samples of the two classes
     assert set(clf.predict_node(x[:50], accuracy=0.8)) <= {"0", "1", "a", None}
+
+
+@pytest.mark.parametrize("dag", [False, True], ids=["tree", "dag"])
+def test_answers_stop_where_training_labels_do(dag: bool) -> None:
+    """The classes below one inner node are known to it only: no answer is below it, unless asked for."""
+    edges = [(p, c) for c in H.nodes for p in H.parents(c)]
+    h = Hierarchy.from_edges([*edges, (INNER, H.leaves[-1])] if dag else edges, leaves=list(H.leaves))
+    coarse = Y.astype(object)
+    inside = set(h.descendants(INNER)) & set(h.leaves)
+    coarse[np.isin(Y, sorted(inside))] = INNER
+    clf = HACEClassifier(h).fit(X, coarse)
+    stopped, allowed = clf.predict_node(NEW, 0.1), clf.set_params(unlabelled="allow").predict_node(NEW, 0.1)
+    labelled = set(coarse) | {v for label in set(coarse) for v in h.ancestors(label)}
+    assert set(allowed) & inside
+    assert set(stopped) <= labelled
+    for got, free in zip(stopped, allowed, strict=True):
+        want = [v for v in (free, *h.ancestors(free)) if v in labelled]
+        assert h.depth(got) == max(map(h.depth, want))
+        assert got in want
+    with pytest.raises(ConfigError, match=r"unlabelled must be one of 'stop', 'allow'. Got 'maybe'"):
+        clf.set_params(unlabelled="maybe").predict_node(NEW)
+
+
+def test_a_promise_is_computed_once_and_anew_after_calibration() -> None:
+    clf = HACEClassifier(H).fit(X, Y).calibrate(NEW[HELD], TRUTH[HELD])
+    first = clf.guarantee(0.9)
+    assert clf.guarantee(0.9) is first
+    assert clf.guarantee(0.8) is not first
+    clf.calibrate(NEW[HELD][:100], TRUTH[HELD][:100])
+    assert clf.guarantee(0.9).samples == 50
+
+
+def test_another_hierarchy_needs_another_fit() -> None:
+    clf = HACEClassifier(H).fit(X, Y)
+    same = Hierarchy.from_edges([(p, c) for c in H.nodes for p in H.parents(c)], leaves=list(H.leaves))
+    assert len(clf.set_params(hierarchy=same).predict(NEW[:2])) == 2
+    clf.set_params(hierarchy=Hierarchy.flat(H.leaves))
+    for answer in (clf.predict, clf.predict_node, clf.predict_proba):
+        with pytest.raises(NotFittedError, match="hierarchy was changed after fit"):
+            answer(NEW[:2])
+    assert set(clf.fit(X, Y).predict_node(NEW[:20], 0.0)) <= set(H.leaves)

@@ -42,7 +42,7 @@ except ImportError as error:
     raise ConfigError(f"HACEClassifier needs scikit-learn, 1.6 or newer. {install('sklearn')}") from error
 
 _FLOATS = (np.float64, np.float32)
-COARSE_LABELS = ("balanced", "plain", "drop")
+COARSE_LABELS = ("auto", "balanced", "cautious", "plain", "drop")
 _SINGLE = 1e-6  # the smallest tol that single precision can tell
 _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
 
@@ -72,13 +72,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
         coarse_labels: what to make of coarse labels. "balanced": they count no more in all than fine ones, and are not compared
-            with classes whose samples they could hide (:mod:`hace.linear.labels`). "plain": as any sample. "drop":
-            train without them.
+            with classes whose samples they probably hide (:mod:`hace.linear.labels`). "cautious": nor with those whose samples
+            they could hide. "auto": whichever is better on held-out halves of the fine labels, "cautious" where that is
+            unclear or training goes in mini-batches; ``coarse_labels_`` says which. "plain": as any sample. "drop": train
+            without them.
         class_weight: a weight for each label, as a dict (1 for those not named), or "balanced": inversely proportional to how
             often a class occurs. A coarse label that is not named has the mean weight of the classes below it. In
             ``partial_fit`` the mean class weight of a call scales its steps.
         subset: restrict answers to these classes: ids of leaves, or of inner nodes for all classes below. It acts on answers
             alone: change it with ``set_params(subset=...)``, without training again.
+        unlabelled: "stop": :meth:`predict_node` answers no deeper than nodes that have a training label at or below them.
+            "allow": any node. It acts on answers alone, as ``subset`` does.
         optimizer: "lbfgs" (to convergence, in the precision of X), "sgd" or "adamw" (in mini-batches).
         weight_decay: strength of the penalty weight_decay / 2 ||W||^2 added to the mean loss; the intercept has none.
             scikit-learn's C is 1 / (weight_decay * number of samples). "adamw" decays weights apart from the gradient.
@@ -95,6 +99,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     Attributes:
         classes_: the classes, sorted, with the type of y: the leaves, or without a hierarchy the labels seen.
         unseen_classes_: classes without a training sample. There is no warning: folds of a cross-validation often miss some.
+        coarse_labels_: how coarse labels were taken: ``coarse_labels``, or what "auto" chose.
         hierarchy_: the hierarchy; a flat one over the classes seen if none was given.
         loss_: the loss; ``coef_`` has ``loss_.num_outputs`` rows.
         coef_: (outputs, features). The loss decides whether outputs are nodes in node order, summed along paths or not, or
@@ -134,9 +139,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         dilution: float = 0.5,
         label_smoothing: float = 0.0,
         loss_params: Mapping[str, Any] | None = None,
-        coarse_labels: str = "balanced",
+        coarse_labels: str = "auto",
         class_weight: Mapping[Any, float] | str | None = None,
         subset: str | Sequence[Any] | None = None,
+        unlabelled: str = "stop",
         optimizer: str = "lbfgs",
         weight_decay: float = 1e-4,
         fit_intercept: bool = True,
@@ -158,6 +164,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.coarse_labels = coarse_labels
         self.class_weight = class_weight
         self.subset = subset
+        self.unlabelled = unlabelled
         self.optimizer = optimizer
         self.weight_decay = weight_decay
         self.fit_intercept = fit_intercept
@@ -219,7 +226,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 "class_weight must be a dict or None for partial_fit: no call sees all classes. Got "
                 f"{self.class_weight!r}. Give the weights of sklearn.utils.class_weight.compute_class_weight as a dict."
             )
-        first = not hasattr(self, "coef_")
+        first = not self.__sklearn_is_fitted__()
         if first and self.hierarchy is None and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         X, y = self._checked(X, y, reset=first)
@@ -267,6 +274,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, Trial, float]:
         """Features, targets of leaves or, if some are coarse, nodes, weights, the trial and the mean class weight."""
         check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
+        self.coarse_labels_ = self.coarse_labels
         nodes = self._reading(y)
         own = None if weight is None else as_weights(weight, len(y)).numpy()
         weight = reading.class_weighted(self.class_weight, self._reading.nodes, nodes, self.hierarchy_, own)
@@ -284,10 +292,58 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             self.loss_ = self._build_loss("leaves")
             return X, labels, weight, self._trial(self.loss_), mean
         self.loss_ = taught = self._build_loss("nodes")
-        if self.coarse_labels == "balanced":
-            taught = reading.coarse_loss(self.loss_, reading.HiddenClasses(nodes, self.hierarchy_, weight))
+        if self.coarse_labels != "plain":
+            self.coarse_labels_, taught = self._taught(X, nodes, weight)
             weight = reading.balanced_weights(nodes, self.hierarchy_, weight)
         return X, nodes, weight, self._trial(taught), mean
+
+    def _taught(self, X: Any, nodes: np.ndarray, weight: np.ndarray | None) -> tuple[str, HierarchicalLoss]:
+        """How coarse labels are taken, and the loss that does so."""
+        ways = ("balanced", "cautious") if self.coarse_labels == "auto" else (self.coarse_labels,)
+        hidden = {
+            way: reading.HiddenClasses(nodes, self.hierarchy_, weight, cautious=way == "cautious")
+            for way in ways
+        }
+        losses = {way: reading.coarse_loss(self.loss_, rule) for way, rule in hidden.items()}
+        fine = np.flatnonzero(self.hierarchy_.labels[nodes] >= 0)
+        way = ways[-1]
+        if len(ways) > 1 and len(fine) and self.optimizer == "lbfgs":
+            one, other = (hidden[way].matrix for way in ways)
+            if np.array_equal(one.indptr, other.indptr) and np.array_equal(one.indices, other.indices):
+                return "balanced", losses["balanced"]
+            order = np.random.default_rng(0).permutation(fine)
+            order = order[np.argsort(nodes[order], kind="stable")]  # both halves have each class
+            gain = np.concatenate(
+                [self._gain(X, nodes, weight, half, losses) for half in (order[::2], order[1::2])]
+            )
+            if gain.mean() > gain.std() / len(gain) ** 0.5:
+                way = "balanced"
+        return way, losses[way]
+
+    def _gain(
+        self,
+        X: Any,
+        nodes: np.ndarray,
+        weight: np.ndarray | None,
+        held: np.ndarray,
+        losses: Mapping[str, Any],
+    ) -> np.ndarray:
+        """For each sample held out: 1 if only the first loss leads to its class, -1 if only the other does, else 0."""
+        kept = np.setdiff1d(np.arange(len(nodes)), held)
+        weight = reading.balanced_weights(
+            nodes[kept], self.hierarchy_, None if weight is None else weight[kept]
+        )
+        rows = LabelledFeatures(X[kept], nodes[kept], self.loss_, weight)
+        # A comparison needs no last digit.
+        options = Optimization("lbfgs", bias=self.fit_intercept, tolerance=max(self.tol, 1e-4), max_iter=100)
+        right = []
+        for loss in losses.values():
+            head = converged_head(rows, self._trial(loss), options)
+            z = torch.from_numpy(X[held] @ head.weight.T.numpy())
+            z = z if head.bias is None else z + head.bias
+            label = self.loss_.leaf_logits(z).argmax(dim=1).numpy()
+            right.append(self.hierarchy_.leaf_nodes[label] == nodes[held])
+        return right[0].astype(float) - right[1]
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
         given = dict(self.loss_params or {})
@@ -332,6 +388,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_, self.history_ = head.epochs, head.history
         self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
         self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
+        self._promises, self._deepest = {}, None
         self._seen = np.unique(y)
         self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
         return self
@@ -342,11 +399,15 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_")
+        return hasattr(self, "coef_") and self.hierarchy in (None, self.hierarchy_)
+
+    def _check_fitted(self) -> None:
+        changed = hasattr(self, "coef_") and not self.__sklearn_is_fitted__()
+        check_is_fitted(self, msg="hierarchy was changed after fit. Call fit again." if changed else None)
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of samples whose predicted class is the label, or below it if the label is an inner node."""
-        check_is_fitted(self)
+        self._check_fitted()
         y = np.asarray(y)
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             return float(super().score(X, y, sample_weight))
@@ -356,7 +417,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) outputs of the head, in double precision."""
-        check_is_fitted(self)
+        self._check_fitted()
         return self._linear(validate_data(self, X, dtype=_FLOATS, accept_sparse="csr", reset=False))
 
     def _linear(self, X: Any) -> Tensor:
@@ -428,7 +489,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             threshold: answer with the deepest node of at least this probability on the way down from the root; or one
                 threshold per level. Default without a level or an accuracy: 0.5.
             level: answer with the most probable node of this level, a depth or a level's name.
-            accuracy: answer as deep as this promise allows, after :meth:`calibrate`; see :meth:`guarantee`.
+            accuracy: answer as deep as this promise allows, after :meth:`calibrate`; see :meth:`guarantee`. An answer that
+                ``unlabelled`` moves up stays true if it was.
             of: "samples" or "answers", of the promise.
             confidence: of the promise.
             group_share: of the promise.
@@ -442,6 +504,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """
         options = {"threshold": threshold, "level": level, "accuracy": accuracy}
         given = [name for name, value in options.items() if value is not None]
+        check_choice("unlabelled", self.unlabelled, ("stop", "allow"))
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
         how = None if groups is None else pool
@@ -457,9 +520,12 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             decided = at_level(scores.log_q(), self.hierarchy_, level)
         else:
             decided = decide(scores, "threshold", threshold=0.5 if threshold is None else threshold)
-        ids = np.empty(len(decided), dtype=object)
-        ids[:] = decided.ids
-        return ids
+        nodes = decided.nodes.numpy()
+        if self.unlabelled == "stop":
+            if self._deepest is None:
+                self._deepest = reading.deepest_labelled(self._reading(self._seen), self.hierarchy_)
+            nodes = self._deepest[nodes]
+        return np.array([*self.hierarchy_.nodes, None], dtype=object)[nodes]
 
     def calibrate(
         self, X: Any, y: Any, groups: Any = None, *, pool: str | None = None, temperature: float | None = None
@@ -478,7 +544,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 all of whose samples have one label.
             temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support promises.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
@@ -505,6 +571,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self._promised_on = replace(sure, data=sure.data / found).log_q().numpy(), truth
         self._promised_groups = None if groups is None or pool is not None else place
         self._promises_about, self._pooled_temperature = (pool, self.subset), found
+        self._promises = {}
         return self
 
     def _units(
@@ -539,7 +606,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         Returns:
             The record: ``threshold``, ``promise``, ``cost``, ``assumptions``.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         pool = None if self._promised_on is None else self._promises_about[0]
         return self._promise(pool, accuracy, confidence, of, group_share)
 
@@ -558,22 +625,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 f"subset={reprlib.repr(self.subset)} and pool={pool!r}. Call calibrate(X, y, groups, pool=...) again."
             )
         sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
-        options: Any = {"groups": self._promised_groups, "group_share": group_share}
-        return guaranteed_threshold(
-            sure,
-            nodes,
-            self.hierarchy_,
-            accuracy,
-            confidence,
-            of,
-            labels="nodes",
-            kind="node_log_probs",
-            **options,
-        )
+        promise = accuracy, confidence, of
+        if (*promise, group_share) not in self._promises:
+            options: Any = {"groups": self._promised_groups, "group_share": group_share}
+            self._promises[(*promise, group_share)] = guaranteed_threshold(
+                sure, nodes, self.hierarchy_, *promise, labels="nodes", kind="node_log_probs", **options
+            )
+        return self._promises[(*promise, group_share)]
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it."""
-        check_is_fitted(self)
+        self._check_fitted()
         save_classifier(self, path)
 
     @classmethod

@@ -241,6 +241,26 @@ def _is_integer(word: str) -> bool:
         return False
 
 
+def deepest_labelled(labels: IntArray, hierarchy: Hierarchy) -> IntArray:
+    """(N + 1,) for each node the deepest node at or above it that has a label at or below it, or -1; -1 for no answer.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "siamese")])
+        >>> deepest = deepest_labelled(np.array([h.index("husky"), h.index("cat")]), h)
+        >>> [h.nodes[deepest[h.index(name)]] for name in ("husky", "beagle", "siamese")]
+        ['husky', 'dog', 'cat']
+    """
+    labelled = np.zeros(hierarchy.num_nodes, dtype=bool)
+    labelled[labels] = True
+    above, below = hierarchy.reachability()
+    labelled[above[labelled[below]]] = True
+    pairs = np.flatnonzero(labelled[above])
+    pairs = pairs[np.argsort(hierarchy.depths[above[pairs]], kind="stable")]  # the deepest is written last
+    deepest = np.full(hierarchy.num_nodes + 1, -1)
+    deepest[below[pairs]] = above[pairs]
+    return deepest
+
+
 def class_weighted(
     class_weight: Mapping[Any, float] | str | None,
     labels: Mapping[Any, int],
@@ -319,9 +339,9 @@ def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray |
 class HiddenClasses:
     """The classes each coarse label is not compared with; a forward pre-hook of a loss that takes labels of nodes.
 
-    With the samples of a coarse label spread evenly over the classes below it, a class outside a label q has some samples that
-    q's samples can be told from, and some that they cannot: those of labels above both. Where the latter are more, the class
-    is ruled out for samples of q: its logit is -inf there.
+    A class outside a label q has some samples that q's samples can be told from, and some that they cannot: those of labels
+    above both. Where the latter are more, the class is ruled out for samples of q: its logit is -inf there. The samples of a
+    coarse label are taken to be spread evenly over the classes below it; ``cautious``: all could be of any one of them.
 
     Args:
         nodes: (M,) labels as node indices.
@@ -339,15 +359,18 @@ class HiddenClasses:
         {'dog': [], 'hound': ['husky']}
     """
 
-    def __init__(self, nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None) -> None:
+    def __init__(
+        self, nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None, *, cautious: bool = False
+    ) -> None:
         h = hierarchy
         count = np.bincount(nodes, weights=weight, minlength=h.num_nodes)
         coarse = (count > 0) & (h.labels < 0)
         ancestor, descendant = h.reachability()
         ends = h.labels[descendant] >= 0
         leaf, first = h.labels[descendant[ends]], np.searchsorted(ancestor[ends], np.arange(h.num_nodes + 1))
-        share = count / np.diff(first)  # expected samples of each class below a label
+        share = count if cautious else count / np.diff(first)  # samples of each class below a label
         expected = np.bincount(leaf, weights=share[ancestor[ends]], minlength=h.num_leaves)
+        known = count[h.leaf_nodes] if cautious else expected / 2
         nested = coarse[ancestor] & coarse[descendant] & (ancestor != descendant)
         above: dict[int, list[int]] = {}
         for u, q in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
@@ -358,7 +381,7 @@ class HiddenClasses:
             for u in labels:
                 hidden[leaf[first[u] : first[u + 1]]] += share[u]
             hidden[leaf[first[q] : first[q + 1]]] = 0.0
-            found[q] = np.flatnonzero(2 * hidden > expected)
+            found[q] = np.flatnonzero(hidden > known)
         row = np.repeat(list(found), [len(classes) for classes in found.values()]).astype(np.int64)
         column = np.concatenate([*found.values(), np.zeros(0, dtype=np.int64)])
         shape = h.num_nodes, h.num_leaves

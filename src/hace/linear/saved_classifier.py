@@ -77,6 +77,7 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
             "values": clf.classes_.tolist() if clf.hierarchy is None else None,
         },
         "labels": clf.loss_.labels,
+        "coarse_labels": clf.coarse_labels_,
         "seen": clf._seen.tolist(),
         "features": int(clf.n_features_in_),
         "feature_names": list(map(str, clf.feature_names_in_)) if hasattr(clf, "feature_names_in_") else None,
@@ -123,7 +124,7 @@ def _restored(
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
     if document["labels"] not in ("leaves", "nodes"):
         raise FormatError(f"labels must be 'leaves' or 'nodes'. Got {document['labels']!r}.")
-    clf.loss_ = clf._build_loss(document["labels"])
+    clf.loss_, clf.coarse_labels_ = clf._build_loss(document["labels"]), str(document["coarse_labels"])
     clf.n_features_in_ = int(document["features"])
     if document["feature_names"] is not None:
         clf.feature_names_in_ = np.array(document["feature_names"], dtype=object)
@@ -142,6 +143,7 @@ def _restored(
     clf._promised_on, clf._promised_groups = None, None
     pooled = document.get("pooled", {"how": None, "temperature": clf.temperature_})
     clf._promises_about, clf._pooled_temperature = (pooled["how"], clf.subset), float(pooled["temperature"])
+    clf._promises, clf._deepest = {}, None
     if "promised_nodes" in arrays:
         nodes = _array(arrays, "promised_nodes", np.int64, (None,))
         if len(nodes) and not 0 <= nodes.min() <= nodes.max() < h.num_nodes:
