@@ -113,6 +113,27 @@ def test_a_ruled_out_class_takes_no_part(name: str, dtype: torch.dtype) -> None:
     assert not loss._forward_pre_hooks
 
 
+def test_caution_rules_out_what_could_be_hidden() -> None:
+    """Nine birds could all be wrens, of which four are known; with nine known, spread evenly or not, wrens stay."""
+    names = [*["barn"] * 2, *["tawny"] * 2, *["wren"] * 4, *["robin"] * 9, *["bird"] * 9, *["owl"] * 9]
+    owl, wren = BIRDS.index("owl"), BIRDS.label("wren")
+    assert HiddenClasses(nodes_of(BIRDS, *names), BIRDS, None).of(owl) == []
+    assert HiddenClasses(nodes_of(BIRDS, *names), BIRDS, None, cautious=True).of(owl) == [wren]
+    names += ["wren"] * 5
+    assert HiddenClasses(nodes_of(BIRDS, *names), BIRDS, None, cautious=True).of(owl) == []
+
+
+def test_fit_says_how_coarse_labels_were_taken() -> None:
+    x, y, _, _ = mixed(3, 0)
+    h = synthetic_features(classes=20, dim=24, train=30).hierarchy
+    chosen = HACEClassifier(h).fit(x, y).coarse_labels_
+    assert chosen in ("balanced", "cautious")
+    same, auto = HACEClassifier(h, coarse_labels=chosen).fit(x, y), HACEClassifier(h).fit(x, y)
+    np.testing.assert_array_equal(auto.coef_, same.coef_)
+    batches = HACEClassifier(h, optimizer="sgd", epochs=1, random_state=0).fit(x, y)
+    assert batches.coarse_labels_ == "cautious"
+
+
 def test_losses_that_ask_for_all_classes_keep_them() -> None:
     smooth = build_loss("hace_paths", BIRDS, labels="nodes", label_smoothing=0.1)
     names = ["barn", "tawny", "wren", "robin", *["bird"] * 9, *["owl"] * 9]

@@ -57,7 +57,7 @@ def converged_head(
             objective, objective.inside(head), options.tolerance, max(1, options.max_iter - steps)
         )
         head, steps = objective.outputs(found.point), steps + found.steps
-        if found.steepest <= options.tolerance or steps >= options.max_iter or not found.finite:
+        if found.done or steps >= options.max_iter or not found.finite:
             break
     assert found is not None
     if not (found.finite and bool(head.isfinite().all())):
@@ -83,9 +83,9 @@ class _Minimum:
 
 
 def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: int) -> _Minimum:
-    """L-BFGS with a line search that halves or interpolates: the gradient decides when it ends.
+    """L-BFGS with a line search that interpolates, until gradient and gain are within the tolerance.
 
-    It also ends, done, once the objective changes by no more than rounding.
+    It also ends once the objective changes by no more than rounding: in double precision that is the minimum.
     """
     value, gradient = objective(point)
     now = _Minimum(point, value, gradient, objective.steepest(gradient))
@@ -97,15 +97,17 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
     rounding = 64 * np.finfo(float).eps if objective.dtype is torch.float64 else 3e-8
     still = 0
     while now.finite and now.steps < max_iter:
-        if now.steepest <= tolerance or still >= _STILL:
-            now.done = True
-            break
         direction = _direction(now.gradient, pairs, precondition)
         slope = _dot(direction, now.gradient)
         if not slope < 0:  # not convex, or rounding: forget, and go down
             pairs.clear()
             direction = _direction(now.gradient, pairs, precondition)
             slope = _dot(direction, now.gradient)
+        # The step would gain -slope / 2. Where the loss is nearly 0 the gradient alone is small far from the minimum.
+        arrived = now.steepest <= tolerance and -slope / 2 <= tolerance * max(now.value, 1e-3)
+        if arrived or still >= _STILL:
+            now.done = arrived or objective.dtype is torch.float64
+            break
         now.steps += 1
         objective.measures = now.steps in _REFRESH or now.steps % _REFRESH[-1] == 0
         slack, step = rounding * max(1.0, abs(now.value)), 1.0
