@@ -60,9 +60,7 @@ def run(args: argparse.Namespace) -> None:
     """Load the model, and answer until it is stopped."""
     uvicorn, *_ = (optional(name, "A server", "serve") for name in ("uvicorn", "fastapi", "python_multipart"))
     if (args.run_folder is None) != args.demo:
-        raise ConfigError(
-            "hace serve must have a RUN, or --demo. Got " + ("both." if args.demo else "neither.")
-        )
+        raise ConfigError(f"hace serve must have a RUN, or --demo. Got {'both' if args.demo else 'neither'}.")
     if not 0 <= args.port < 65536:
         raise ConfigError(f"--port must be from 0 to 65535. Got {args.port}.")
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
@@ -80,7 +78,7 @@ def run(args: argparse.Namespace) -> None:
             name = "the demo" if args.demo else Path(folder).resolve().name
             hosts = ("127.0.0.1", "localhost", "[::1]", args.host) if local else None
             app = make_app(predictor, title=f"Try {name}", token=token, samples=samples, hosts=hosts)
-            shown = args.host if local else socket.gethostname()
+            shown = (f"[{args.host}]" if ":" in args.host else args.host) if local else socket.gethostname()
             address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
             if not local:
                 where = f"{args.host} is reachable from other machines, without encryption"
@@ -88,7 +86,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"{address}\nThe API: http://{shown}:{port}/docs. To stop: Ctrl-C.", flush=True)
             if not args.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
-            limits = {"limit_concurrency": 1024, "timeout_keep_alive": 10, "timeout_graceful_shutdown": 30}
+            limits = {"limit_concurrency": 256, "timeout_keep_alive": 10, "timeout_graceful_shutdown": 30}
             config = uvicorn.Config(app, log_level="warning", server_header=False, **limits)
             uvicorn.Server(config).run(sockets=[sock])
 

@@ -12,6 +12,7 @@ import pytest
 
 from hace import Predictor
 from hace.lab.serve.page import Sample
+from tests.lab.features.test_text import folder  # noqa: F401  (a fixture)
 from tests.lab.report.conftest import browser  # noqa: F401  (a fixture)
 
 

@@ -30,6 +30,7 @@ from hace import Predictor, cli
 from hace.cli.serve import is_local
 from hace.lab.serve.page import Sample, hierarchy_document, read_samples, run_samples
 from hace.lab.serve.server import Limits, make_app
+from tests.lab.features.test_text import run_of
 
 JSON = {"Content-Type": "application/json"}
 
@@ -109,6 +110,19 @@ def test_rows_of_features_and_scores(client: Any, predictor: Predictor) -> None:
     bad = client.post("/predict", json={"features": [x[0].tolist(), [1.0], [1e300] * predictor.width]}).json()
     assert [("error" in p) for p in bad["predictions"]] == [False, True, True]
     assert f"rows of {predictor.width} finite numbers" in bad["predictions"][1]["error"]
+
+
+def test_texts(folder: Path) -> None:
+    pytest.importorskip("sklearn")
+    predictor = Predictor.from_run(run_of(folder))
+    with TestClient(make_app(predictor)) as client:
+        assert client.get("/model").json()["kinds"] == ["texts", "features"]
+        given = ["aged cheddar", "", "mild blue cream"]
+        found = client.post("/predict?scores=true", json={"texts": given}).json()["predictions"]
+        assert "1 to 20,000 letters" in found[1]["error"]
+        expected = predictor.predict([given[0], given[2]]).answers.ids
+        assert [found[0]["answer"]["id"], found[2]["answer"]["id"]] == expected
+        assert client.post("/predict", **PHOTO).status_code == 422
 
 
 def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) -> None:

@@ -134,12 +134,9 @@ class Batcher:
             jobs = [job for job in jobs if not job.answer.done()]  # given up meanwhile
             found = await loop.run_in_executor(self.model, self.answers, jobs)
             for job, answer in zip(jobs, found, strict=True):
-                if job.answer.done():
-                    continue
-                if isinstance(answer, Exception):
-                    job.answer.set_exception(answer)
-                else:
-                    job.answer.set_result(answer)
+                if not job.answer.done():
+                    failed = isinstance(answer, Exception)
+                    (job.answer.set_exception if failed else job.answer.set_result)(answer)
 
     def answers(self, jobs: Sequence[Job]) -> list[Any]:
         """The documents of each job, or the error that it met."""
@@ -232,9 +229,8 @@ async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[
         raise HTTPException(422, [{"loc": e["loc"], "msg": e["msg"]} for e in first]) from None
     values = {name: value for name, value in body if value is not None}
     if len(values) != 1:
-        raise HTTPException(
-            422, f"The body must have one of {', '.join(Body.model_fields)}. Got {len(values)}."
-        )
+        known = ", ".join(Body.model_fields)
+        raise HTTPException(422, f"The body must have one of {known}. Got {len(values)}.")
     ((name, rows),) = values.items()
     if name == "images":
         try:
@@ -267,8 +263,9 @@ def make_app(
         hosts: Host names that it answers to, against other sites that point a name of theirs at it; None: any.
     """
     limits = limits or Limits()
-    about = model_document(predictor)
-    tree = hierarchy_document(predictor.hierarchy)
+    about, tree = model_document(predictor), hierarchy_document(predictor.hierarchy)
+    if about["kinds"] != ["features"]:
+        _ = predictor.vision  # its model loads here, not with the first request
     batcher = Batcher(predictor, limits)
     decoders = asyncio.Semaphore(4)
 
