@@ -224,6 +224,24 @@ def test_ancestry_and_columns_of_ranks(tmp_path: Path) -> None:
     )  # empty ranks are skipped
 
 
+def test_other_copies(tmp_path: Path) -> None:
+    with gzip.open(tmp_path / "taxa.csv.gz", "wt") as file:  # iNaturalist's own copy is divided by tabs
+        file.write(INAT.replace(",", "\t"))
+    assert read_hierarchy(tmp_path / "taxa.csv.gz").path("8") == ("8", "3", "1", "48460")
+    (tmp_path / "taxonomy.tsv").write_text(
+        "Feature ID\tTaxon\nx1\tk__Bacteria; p__A; g__; s__\nx2\tk__Bacteria; p__B\n"
+    )
+    h = read_hierarchy(tmp_path / "taxonomy.tsv")
+    assert h.leaves == ("p__A", "p__B")
+    assert h.match(["x1"])[0].id == "p__A"
+    (tmp_path / "names.csv").write_text("/m/0,Thing\n/m/1,Toy, small\n")
+    (tmp_path / "images.json").write_text('{"LabelName": "/m/0", "Subcategory": [{"LabelName": "/m/1"}]}')
+    assert read_hierarchy(tmp_path / "images.json", names=tmp_path / "names.csv").names == (
+        "Thing",
+        "Toy, small",
+    )
+
+
 def test_lvis_and_coco_annotation_files() -> None:
     lvis = {"categories": [{"id": 1, "name": "aerosol_can", "synonyms": ["aerosol_can", "spray_can"], "synset": "aerosol.n.02"},
                            {"id": 2, "name": "air_conditioner", "synonyms": ["air_conditioner"], "synset": "x"}],

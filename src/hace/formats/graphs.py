@@ -331,11 +331,12 @@ def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> No
 
 
 def parse_names(source: SourceText) -> dict[str, str]:
-    """The display names of an "id name" file: the id ends at the first blank, the rest is the name."""
+    """The display names of an "id name" file: the id ends at the first blank, in a .csv at the first comma."""
+    mark = "," if source.name.lower().endswith(".csv") else None
     names: dict[str, str] = {}
     first_line: dict[str, int] = {}
     for number, line in source.lines():
-        id, *rest = line.split(maxsplit=1)
+        id, *rest = line.split(mark, maxsplit=1)
         earlier = first_line.setdefault(id, number)
         if earlier != number:
             source.problems.unfit(number, f"the id {quoted(id)} has a name on line {earlier} already.")

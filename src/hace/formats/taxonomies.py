@@ -51,6 +51,8 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
     lines = [line.strip() for _, line in source.lines() if not line.lstrip().startswith("#")]
     if not lines:
         raise FormatError(f"{source.name}: must list paths such as 'A > B'. Got comments alone.")
+    if len(lines) > 1 and not LINEAGE.search(lines[0]) and all(LINEAGE.search(line) for line in lines[1:]):
+        lines = lines[1:]  # a header, such as "Feature ID<tab>Taxon"
     split = [_NUMBERED.fullmatch(line) for line in lines]
     numbered, lineages = all(split), all(LINEAGE.search(line) for line in lines)
     if lineages:
