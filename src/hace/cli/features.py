@@ -10,8 +10,9 @@ Examples:
   torchrun --nproc-per-node 4 -m hace features --data nabirds --root data --model resnet50 --dtype bf16 --out F
 
 Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
-come from the model hub. F/manifest.json records what F was made from; another model, other weights, data or preprocessing
-are refused, with the difference. Images are preprocessed as the model's authors do.
+come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing are
+refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as the
+model's authors do.
 Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split. --encoder is minilm,
 a model of sentence-transformers (--checkpoint: its folder), or tfidf, which learns its words from the training texts.
 """

@@ -447,16 +447,8 @@ def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
     return found
 
 
-def without_broken(
-    data: Dataset[Samples], known: Container[bytes] = (), progress: Callable[[int], None] | None = None
-) -> Dataset[Samples]:
-    """The data set without images that cannot be read, which `broken` of the result lists, all of them.
-
-    Args:
-        data: Images; each is opened, unless its digest is `known` to be fine.
-        known: Digests of images that were read before.
-        progress: Called with the number of images that were looked at.
-    """
+def without_broken(data: Dataset[Samples], known: Container[bytes] = ()) -> Dataset[Samples]:
+    """The data set without images that cannot be read, which `broken` lists; those whose digest is `known` are not opened."""
 
     def problem(at: tuple[Samples, int]) -> str | None:
         samples, i = at
@@ -474,8 +466,6 @@ def without_broken(
             for i, found in enumerate(pool.map(problem, [(samples, i) for i in range(len(samples))])):
                 broken += [found] if found else []
                 fine += [] if found else [i]
-                if progress is not None:
-                    progress(1)
             kept[name] = samples if len(fine) == len(samples) else samples.select(fine)
     return replace(data, splits=kept, broken=tuple(broken)) if broken else data
 

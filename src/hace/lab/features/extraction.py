@@ -111,7 +111,10 @@ def extract(
         known = store.known_images(out)
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]
-        new = {shard: _new_images(shard, digests, known) for shard in due}
+        new = {
+            shard: [i for i in shard.places if digests[shard.split][i].tobytes() not in known]
+            for shard in due
+        }
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
         write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
         for split, samples in dataset.splits.items():
@@ -131,18 +134,12 @@ def extract(
                 step(len(parts[-1]))
             if parts:
                 rows[np.array(new[shard]) - shard.start] = torch.cat(parts).cpu().numpy()
-            for i in sorted(set(range(shard.start, shard.stop)) - set(new[shard])):
+            for i in sorted(set(shard.places) - set(new[shard])):
                 old, row = known[digests[shard.split][i].tobytes()]
                 rows[i - shard.start] = old[row]
             _check_finite(rows, shard, dataset, backbone)
             write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
         return _finish(out, plan, set(due))
-
-
-def _new_images(shard: Shard, digests: Mapping[str, np.ndarray], known: Mapping[bytes, Any]) -> list[int]:
-    """The positions in its split of a shard's images that have no features yet."""
-    places = range(shard.start, shard.stop)
-    return [i for i in places if digests[shard.split][i].tobytes() not in known]
 
 
 def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:

@@ -59,6 +59,11 @@ class Shard:
         """Its name in the folder."""
         return f"{self.split}-{self.index:05d}.npy"
 
+    @property
+    def places(self) -> range:
+        """The positions of its images in the split."""
+        return range(self.start, self.stop)
+
     def __len__(self) -> int:
         return self.stop - self.start
 
@@ -225,11 +230,7 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
 
 
 def tidy(folder: Path, plan: FeaturePlan) -> None:
-    """Make room for a plan, while no other process writes: files of killed writers go, features of other data are set aside.
-
-    Other data are those of another visit: relabelled, of another hierarchy, with images more or fewer. The manifest moves last,
-    so that a process killed meanwhile goes on with it.
-    """
+    """Make room for a plan, while no other process writes: files of killed writers go, features of other data are set aside."""
     for path in folder.glob(f"{TEMPORARY}*"):
         shutil.rmtree(path, ignore_errors=True)
     if not (folder / MANIFEST).exists():
@@ -239,16 +240,13 @@ def tidy(folder: Path, plan: FeaturePlan) -> None:
     if different and all(line.startswith("data.") for line in different):
         aside = folder / f"{ASIDE}{old.manifest['data']['images'][:16]}"
         aside.mkdir(exist_ok=True)
-        for name in (*old.files(), MANIFEST):
+        for name in (*old.files(), MANIFEST):  # the manifest last: a process killed meanwhile goes on with it
             if (folder / name).exists():
                 os.replace(folder / name, aside / name)
 
 
 def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.ndarray, int]]:
-    """The features of a folder by the digests of their images: a memory map, and the row in it.
-
-    With `aside`, those of earlier visits alone.
-    """
+    """By the digests of images their features, a memory map and the row in it; with `aside` of earlier visits alone."""
     found: dict[bytes, tuple[np.ndarray, int]] = {}
     for place in (*sorted(folder.glob(f"{ASIDE}*")), *(() if aside else (folder,))):
         try:
