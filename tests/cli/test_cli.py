@@ -174,6 +174,7 @@ def evaluated_with(torch: str, folder: Path) -> subprocess.CompletedProcess[str]
     return process(*arguments, env={**os.environ, "PYTHONPATH": path}, cwd=folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "torch",
     [
@@ -187,6 +188,7 @@ def test_ctrl_c_while_torch_loads(torch: str, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "Interrupted.\n")
 
 
+@pytest.mark.slow
 def test_an_error_of_an_import_is_no_ctrl_c(tmp_path: Path) -> None:
     done = evaluated_with("raise ImportError('no torch here')\n", tmp_path)
     assert done.returncode == 70

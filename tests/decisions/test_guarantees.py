@@ -179,6 +179,7 @@ def simulated(promise: Promise, found: Outcomes, number: int, draws: int = 400) 
     return np.array(risks), silent
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("distance", "at_most"), [("lca_height", 0.25), ("edges", 0.5)])
 def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: float) -> None:
     h, z, y = population

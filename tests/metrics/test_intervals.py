@@ -131,6 +131,7 @@ def test_it_covers_the_truth_as_often_as_it_says(seeds: int, share: float, rest:
     assert 0.92 < covered < 0.98
 
 
+@pytest.mark.slow
 def test_holm_errs_no_more_often_than_it_says() -> None:
     for seeds in (3, 5):
         assert simulation.family_error(simulation.normal(seeds, 0.7, 0.3), 60) < 0.12

@@ -11,6 +11,7 @@ from tests.hierarchies import ANIMALS
 from tests.metrics.test_evaluation import sample
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (9.0, 100)])
 def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
     figures = pytest.importorskip("matplotlib.figure")
@@ -44,6 +45,7 @@ def test_counts_of_mistakes_have_whole_ticks() -> None:
     assert all(float(tick).is_integer() for tick in ticks)
 
 
+@pytest.mark.slow
 def test_a_long_name_leaves_room_for_the_axes() -> None:
     pytest.importorskip("matplotlib")
     from hace.metrics.plots import evaluation_figures

@@ -129,6 +129,7 @@ def pairs_for(h: Hierarchy) -> dict[str, tuple[Callable[[Hierarchy], Any], Calla
     return PAIRS | ON_LEVELS if h.is_tree else PAIRS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", ["ragged", "dag"])
 def test_any_split_equals_one_shot(shape: str) -> None:
     h = SHAPES[shape].build()
@@ -285,6 +286,7 @@ def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
         dist.destroy_process_group()
 
 
+@pytest.mark.slow
 @forks
 def test_two_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")

@@ -242,14 +242,7 @@ def _is_integer(word: str) -> bool:
 
 
 def deepest_labelled(labels: IntArray, hierarchy: Hierarchy) -> IntArray:
-    """(N + 1,) for each node the deepest node at or above it that has a label at or below it, or -1; -1 for no answer.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "siamese")])
-        >>> deepest = deepest_labelled(np.array([h.index("husky"), h.index("cat")]), h)
-        >>> [h.nodes[deepest[h.index(name)]] for name in ("husky", "beagle", "siamese")]
-        ['husky', 'dog', 'cat']
-    """
+    """(N + 1,) for each node the deepest node at or above it that has a label at or below it, or -1; -1 for no answer."""
     labelled = np.zeros(hierarchy.num_nodes, dtype=bool)
     labelled[labels] = True
     above, below = hierarchy.reachability()
@@ -342,21 +335,6 @@ class HiddenClasses:
     A class outside a label q has some samples that q's samples can be told from, and some that they cannot: those of labels
     above both. Where the latter are more, the class is ruled out for samples of q: its logit is -inf there. The samples of a
     coarse label are taken to be spread evenly over the classes below it; ``cautious``: all could be of any one of them.
-
-    Args:
-        nodes: (M,) labels as node indices.
-        hierarchy: the hierarchy.
-        weight: (M,) weights of the samples, or None.
-
-    Attributes:
-        matrix: (N, n) of booleans, sparse: the classes, as labels, that each node is not compared with.
-
-    Example:
-        >>> h = Hierarchy.from_paths([("dog", "hound", "beagle"), ("dog", "hound", "basset"), ("dog", "husky")])
-        >>> names = ["husky", "beagle", "basset", *["dog"] * 9, *["hound"] * 9]
-        >>> hidden = HiddenClasses(np.array([h.index(name) for name in names]), h, None)
-        >>> {name: [h.leaves[c] for c in hidden.of(h.index(name))] for name in ("dog", "hound")}
-        {'dog': [], 'hound': ['husky']}
     """
 
     def __init__(

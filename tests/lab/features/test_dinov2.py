@@ -17,6 +17,7 @@ from hace.lab.features.store import FeatureStore
 MODEL = "vit_large_patch14_dinov2"
 
 
+@pytest.mark.slow
 def test_dinov2_large_has_its_parameters_and_features() -> None:
     with torch.device("meta"):
         model = timm.create_model(MODEL, num_classes=0, img_size=224)

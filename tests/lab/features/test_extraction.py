@@ -137,6 +137,7 @@ def as_rank(rank: int, command: list[str], said: Path) -> None:
     sys.exit(code)
 
 
+@pytest.mark.slow
 @forks
 def test_killed_again_and_again_it_ends_with_the_same_bytes(
     whole: Path, weights: Path, tmp_path: Path

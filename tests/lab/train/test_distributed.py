@@ -94,6 +94,7 @@ def train_as(rank: int, words: list[str], port: int, said: Path) -> None:
         assert main(words) == 0
 
 
+@pytest.mark.slow
 @forks
 def test_two_processes_train_the_same_model_as_one(tmp_path: Path) -> None:
     settings = ["train", *ODD, "--accumulate=2", "--clip_norm=1.0", "--out"]
