@@ -69,7 +69,7 @@ def test_a_calibrated_run_promises_for_new_recordings(run: Run, capsys: pytest.C
     assert cli.main(words) == 0
     assert "about new groups" in capsys.readouterr().out
     assert cli.main([*words, "--group-share", "0.8"]) == 0
-    assert "in at least 0.8 of new groups, of all samples" in capsys.readouterr().out
+    assert "in at least 0.8 of new groups, at most 1 - accuracy" in capsys.readouterr().out
     found = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
     assert found.promise is not None
     assert found.promise.promise.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
@@ -115,7 +115,7 @@ def test_promises_about_pooled_answers(run: Run) -> None:
     ):
         predictor.predict(x, accuracy=0.8)
     with pytest.raises(ConfigError, match="made with another pool"):
-        predictor.predict(x, groups=group, accuracy=0.8)
+        predictor.predict(x, groups=group, pool="log", accuracy=0.8)
 
 
 @pytest.mark.parametrize("how", ["log", "mean"])
