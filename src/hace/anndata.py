@@ -192,7 +192,7 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
     Example:
         >>> h = Hierarchy.from_paths([("T", "CD4"), ("T", "CD8"), ("B",)])
         >>> round(macro_f1(["T", "T", "B", "CD4"], ["CD4", "B", "B", "T"], h), 3)
-        0.489
+        0.389
     """
     true, said = (np.array([_text(v) for v in values], dtype=object) for values in (truth, answers))
     if len(true) != len(said):

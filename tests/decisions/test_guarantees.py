@@ -340,7 +340,7 @@ def test_a_record_survives_json(population: tuple) -> None:
     third = (np.arange(900) % 3).tolist()
     promises: tuple[dict[str, Any], ...] = (
         {"accuracy": 0.8},
-        {"groups": "top"},
+        {"by": "top"},
         {"by": third},
         {"distance": "edges", "at_most": 1, "confidence": 0.9},
     )
@@ -367,7 +367,7 @@ def test_a_record_survives_json(population: tuple) -> None:
         {"accuracy": None},
         {"confidence": 1},
         {"of": "all"},
-        {"groups": "top"},
+        {"by": "top"},
         {"distance": "edges"},
         {"distance": None, "at_most": 1},
         {"samples": 1.5},

@@ -204,7 +204,7 @@ def test_without_matplotlib_the_message_says_what_to_install(
 ) -> None:
     monkeypatch.delitem(sys.modules, "hace.draw.picture", raising=False)
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ConfigError, match=r"pip install 'hace\[report\]'"):
+    with pytest.raises(ConfigError, match=r'pip install "\.\[report\]"'):
         draw_hierarchy(DIAMOND.build(), tmp_path / "d.png")
     draw_hierarchy(DIAMOND.build(), tmp_path / "d.html")
     assert [file.name for file in tmp_path.iterdir()] == ["d.html"]

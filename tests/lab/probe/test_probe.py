@@ -495,9 +495,9 @@ def test_the_final_run_of_a_search_has_its_temperature(tmp_path: Path) -> None:
 
 def test_heads_start_from_zeros_where_labels_are_coarse() -> None:
     config = ProbeConfig()
-    assert optimization_of(config, "leaves").start == "random"
-    assert optimization_of(config, "nodes").start == "zeros"
-    assert optimization_of(replace(config, start="random"), "nodes").start == "random"
+    assert optimization_of(config, "leaves", 100).start == "random"
+    assert optimization_of(config, "nodes", 100).start == "zeros"
+    assert optimization_of(replace(config, start="random"), "nodes", 100).start == "random"
     assert ProbeConfig().identity("data") != replace(config, start="zeros").identity("data")
 
 
