@@ -561,7 +561,9 @@ def _open_onnx(path: str) -> Program:
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # idle threads burn no processor time
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # idle threads burn no processor time
     session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), path)
     _check_seal(path, document.get("sha256"))
