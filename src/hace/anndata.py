@@ -212,7 +212,14 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
 
 
 def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: str = "X_umap") -> None:
-    """Draw annotated cells, coloured by the rank of their answers, to a .png or .svg file; `basis` is a key of `obsm`."""
+    """Draw annotated cells, coloured by the rank of their answers.
+
+    Args:
+        adata: Annotated cells.
+        path: A .png or .svg file.
+        key: Prefix of the columns of :func:`annotate`.
+        basis: Key of `obsm` with the places of the cells.
+    """
     figure_module = optional("matplotlib.figure", "A picture", "report")
     import matplotlib
     from matplotlib import patheffects
