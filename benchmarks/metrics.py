@@ -6,7 +6,7 @@
 Times are processor time of one thread, so that a busy machine does not blur them.
 
 First table: time and memory of each metric over all samples. The peak counts what the process holds above its state after
-set-up, one chunk of scores included. Second table: the leaf of least expected cost by a pass over the tree against the dense
+set-up, one chunk of scores included. Second table: the leaf of least expected cost by search over the tree against the dense
 n x n matmul, at 2,000 leaves; medians of interleaved rounds.
 """
 

@@ -92,6 +92,16 @@ def test_constant_scores_and_extremes(metric: str) -> None:
     assert len(predict(torch.zeros(0, 4), h, "expected", metric=metric)) == 0
 
 
+def test_a_crowded_search_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    h = TREES["ragged3"].build()
+    z = torch.randn(30, h.num_leaves, generator=torch.Generator().manual_seed(0)) * 0.1
+    whole = predict(z, h, "expected", metric="zhao", outputs="leaves")
+    monkeypatch.setattr("hace.decisions.expected._ENTRIES", 20)
+    parts = predict(z, h, "expected", metric="zhao", outputs="leaves")
+    assert parts.ids == whole.ids
+    assert torch.equal(parts.costs, whole.costs)  # type: ignore[arg-type]
+
+
 def test_recall_asks_for_deeper_answers() -> None:
     h = ANIMALS.build()
     p = torch.tensor([[0.35, 0.2, 0.3, 0.15]])  # husky, persian, beagle, siamese

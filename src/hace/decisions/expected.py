@@ -22,13 +22,17 @@ the depth, beta the weight of recall, and I(v) = -log2(share of the leaves under
 d(a) counts the nodes b below the root that are above both, so each is a sum over the path of v of the mass below b, weighted by
 the depths of v and c.
 
-**On a tree** every answer is looked at in one pass down, without a table of answers by truths. With G(v, k) the mass of the
-leaves of depth k at or below v, and S(v, k) the sum of gain(b) G(b, k) over the path of v, the answer v is worth
+**The search** on a tree is branch and bound: exact, and without a table of all answers. With G(v, k) the mass of the leaves of
+depth k at or below v, and S(v, k) the sum of gain(b) G(b, k) over the path of v, the expected value of the answer v is
 
     E(v) = scale(v) sum_k weight[d(v), k] S(v, k) + sum_k inside(v, k) G(v, k) + constant(v) + a term of the sample alone
 
-Running sums over the leaves give each G in two look-ups: O(N) per sample and depth of leaves. Where the depth of the true leaf
-does not matter (K = 1), the compiled kernel serves. On a DAG every answer is compared with every truth.
+Below a child v of u no answer x has more than E(u) + reach(u) P(v): a leaf outside v has the same ancestors in common with
+x as with u, so the deeper x scores no more for it than u does, and for a leaf inside v it scores at most reach(u) more.
+Branches that cannot reach the best answer known are dropped; the path of the most probable leaf has a good one to begin
+with. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
+node that is looked at: at worst O(N x depth), in practice a few dozen nodes. Where the depth of the true leaf does not matter
+(K = 1), the compiled kernel looks at every answer instead, which is faster. On a DAG every answer is compared.
 """
 
 from __future__ import annotations
@@ -51,6 +55,7 @@ from hace.losses.kernels import answers
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
 TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal
+_ENTRIES = 1 << 24  # (node, depth) entries looked at together
 _DENSE = 1 << 22  # entries of the distance table held at once on a DAG
 
 
@@ -91,7 +96,10 @@ def least_cost(
 
 @derived
 def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device) -> Worth:
-    """-cost as what an answer is worth."""
+    """-cost in the terms of the search.
+
+    An answer at u costs ``price`` times its distance to the leaves below u; that is all a branch below u can save.
+    """
     where = places(h, torch.device("cpu"))
     depths, heights = np.append(h.depths, 0), np.append(h.heights, virtual_height(h))
     leaf, below = np.append(h.labels >= 0, False), depths > 0
@@ -107,7 +115,7 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
         inside = (1 - price) * (leaf_depths - depths[:, None])
 
     ones = np.ones(h.num_nodes + 1)
-    parts = (gain, ones[:1, None], ones, inside, constant * ones)
+    parts = (gain, ones[:1, None], ones, inside, constant * ones, price * vague)
     sample = _numbers(-h.depths[where.columns.numpy()], device) if distance == "edges" else None
     return Worth(0.0, *(_numbers(x, device) for x in parts), sample=sample)
 
@@ -160,29 +168,33 @@ def best_expected(
 
 @derived
 def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
-    """The metric as what an answer is worth."""
+    """The metric in the terms of the search. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
     depths, log2 = np.append(h.depths, 0).astype(float), np.log2(h.num_leaves)
     leaf, answer = places(h, torch.device("cpu")).depths.numpy()[None, :], np.arange(h.max_depth + 1)[:, None]
+    deepest = depths + np.append(h.heights, h.max_depth)  # of the leaves below each node
     gain, scale, start = 1.0 * (depths > 0), np.ones(h.num_nodes + 1), float(metric in ("wu_palmer", "zhao"))
     with np.errstate(divide="ignore", invalid="ignore"):
         if metric == "hierarchical_f":
             square = beta**2
             weight = (1 + square) / (square * leaf + answer)
+            own = (1 + square) * depths / (square * deepest + depths)
         elif metric == "wu_palmer":
-            weight = 2 / (leaf + answer + 2)
+            weight, own = 2 / (leaf + answer + 2), 2 * (depths + 1) / (depths + deepest + 2)
         elif metric == "zhao":
-            weight = 1 / (np.maximum(leaf, answer) + 1)
+            weight, own = 1 / (np.maximum(leaf, answer) + 1), (depths + 1) / (deepest + 1)
         else:
             information = np.append(log2 - np.log2(leaf_counts(h)), 0.0)
             gain = information - information[np.append(h.parent_nodes, -1)]
             weight, scale = np.ones((1, 1)), 2 / (information + log2)
+            own = information * scale
 
     if weight.shape[1] == 1:  # all leaves have one depth, so the kernel serves
         scale, weight = scale * weight[np.append(h.depths, 0) if len(weight) > 1 else 0, 0], np.ones((1, 1))
-
     nothing = np.zeros(h.num_nodes + 1)
     inside = np.broadcast_to(nothing[:, None], (len(nothing), weight.shape[1]))
-    return Worth(start, *(_numbers(x, device) for x in (gain, weight, scale, inside, nothing)), sample=None)
+    reach = 1 - np.where(np.isfinite(own), own, 0.0)
+    parts = (gain, weight, scale, inside, nothing, reach)
+    return Worth(start, *(_numbers(x, device) for x in parts), sample=None)
 
 
 def _numbers(values: np.ndarray, device: torch.device) -> Tensor:
@@ -203,6 +215,7 @@ class Worth:
         scale: (N + 1,).
         inside: (N + 1, K).
         constant: (N + 1,).
+        reach: (N + 1,).
         sample: (n,) weights of the leaves, in preorder, in the term of the sample alone; None without such a term.
     """
 
@@ -212,6 +225,7 @@ class Worth:
     scale: Tensor
     inside: Tensor
     constant: Tensor
+    reach: Tensor
     sample: Tensor | None
 
 
@@ -227,8 +241,6 @@ class TreePlaces(NamedTuple):
         last: (N + 1, K).
         depths: (K,) the depths of leaves.
         node_depths: (N + 1,).
-        top: the root, or N, the virtual root.
-        levels: the nodes below it by depth, and their parents.
     """
 
     columns: Tensor
@@ -239,8 +251,6 @@ class TreePlaces(NamedTuple):
     last: Tensor
     depths: Tensor
     node_depths: Tensor
-    top: int
-    levels: list[tuple[Tensor, Tensor]]
 
 
 @derived
@@ -252,16 +262,17 @@ def places(h: Hierarchy, device: torch.device) -> TreePlaces:
     depths, start = np.unique(depth[by_depth], return_index=True)
     low, high = (np.append(x, end) for x, end in zip(leaf_ranges(h), (0, h.num_leaves), strict=True))
     before = np.stack([np.concatenate([[0], np.cumsum(depth == k)]) for k in depths], axis=1)  # (n + 1, K)
-    first, last = start + before[low], start + before[high]
-    parts = (columns, low, high, by_depth, first, last, depths, np.append(h.depths, 0))
-    levels = [np.flatnonzero(h.depths == d) for d in range(1, h.max_depth + 1)]
-    up = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes)
-
-    def tensor(values: np.ndarray) -> Tensor:
-        return torch.from_numpy(np.array(values)).to(device)
-
-    pairs = [(tensor(nodes), tensor(up[nodes])) for nodes in levels]
-    return TreePlaces(*map(tensor, parts), top=0 if h.rooted else h.num_nodes, levels=pairs)
+    parts = (
+        columns,
+        low,
+        high,
+        by_depth,
+        start + before[low],
+        start + before[high],
+        depths,
+        np.append(h.depths, 0),
+    )
+    return TreePlaces(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
 
 
 def _refuse_silent(silent: Tensor) -> None:
@@ -273,9 +284,9 @@ def _refuse_silent(silent: Tensor) -> None:
 
 
 def _running(x: Tensor) -> Tensor:
-    """(n + 1, B) running sums of the columns of (n, B), from 0."""
-    out = x.new_zeros(len(x) + 1, x.shape[1])
-    torch.cumsum(x, dim=0, out=out[1:])
+    """(B, n + 1) running sums of the rows of (B, n), from 0."""
+    out = x.new_zeros(len(x), x.shape[1] + 1)
+    torch.cumsum(x, dim=1, out=out[:, 1:])
     return out
 
 
@@ -314,42 +325,139 @@ def best_answers(
             _refuse_silent(nodes < 0)
             nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes
             return Decisions(hierarchy, nodes, probabilities), values
-    nodes, probabilities, values = _best_of_all(log_q, hierarchy, measure, candidates == "leaves")
+    search = _Search(log_q, hierarchy, measure, candidates)
+    search.follow_best_leaf()
+    search.descend()
+    nodes, probabilities, values = search.best()
     return Decisions(hierarchy, nodes, probabilities), values
 
 
-def _best_of_all(
-    log_q: Tensor, h: Hierarchy, measure: Worth, leaves_only: bool
-) -> tuple[Tensor, Tensor, Tensor]:
-    """(B,) nodes, masses and values of the best answers."""
-    where = places(h, log_q.device)
-    p = log_q.index_select(1, where.columns).softmax(dim=1).double()  # (B, n), in preorder
-    _refuse_silent(p[:, 0].isnan())
-    p = p.div_(p.sum(dim=1, keepdim=True)).T.contiguous()  # (n, B): rows are read at once
-    offset = 0.0 if measure.sample is None else measure.sample @ p
-    running = _running(p)
-    mass = (running[where.high] - running[where.low]).clamp_(min=0.0)  # (N + 1, B), the virtual root last
-    mass[where.columns] = p  # without the rounding of sums
-    split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
-    by_depth = _running(p[where.by_depth]) if split else running
-    value = measure.constant[:, None].repeat(1, p.shape[1])
-    for k in range(measure.inside.shape[1]):
-        below = mass
-        if split:
-            below = (by_depth[where.last[:, k]] - by_depth[where.first[:, k]]).clamp_(min=0.0)
-        sums = measure.gain[:, None] * below
-        sums[where.top] += measure.start * below[where.top]
-        for nodes, parents in where.levels:
-            sums[nodes] += sums[parents]
-        weight = measure.weight[where.node_depths, k] if len(measure.weight) > 1 else measure.weight[0, 0]
-        value.addcmul_(sums, (weight * measure.scale)[:, None])
-        value.addcmul_(below, measure.inside[:, k, None])
-    some = layout(h, p.device).leaf_nodes if leaves_only else torch.arange(h.num_nodes, device=p.device)
-    value, mass = value[some] + offset, mass[some]
-    best = value.amax(dim=0)
-    tied = value >= best - TIE * best.abs().clamp(min=1.0)
-    mass = mass.masked_fill_(~tied, -1.0)
-    most = mass.amax(dim=0)
-    order = torch.arange(len(some), device=p.device)[:, None]  # of labels, or of nodes
-    first = torch.where(mass == most, order, len(some)).amin(dim=0)
-    return some[first], most, best
+class _Frontier(NamedTuple):
+    """Nodes to go on from: (F,) rows, nodes and values, and (F, K) sums along their paths."""
+
+    row: Tensor
+    node: Tensor
+    value: Tensor
+    sums: Tensor
+
+    def take(self, chosen: Tensor) -> _Frontier:
+        return _Frontier(*(part[chosen] for part in self))
+
+
+class _Search:
+    """One block of samples: the best value of each so far, and the answers that may be it."""
+
+    def __init__(self, log_q: Tensor, h: Hierarchy, measure: Worth, candidates: str) -> None:
+        self.places, self.layout = places(h, log_q.device), layout(h, log_q.device)
+        p = log_q.index_select(1, self.places.columns).softmax(dim=1).double()  # (B, n), in preorder
+        _refuse_silent(p[:, 0].isnan())
+        p.div_(p.sum(dim=1, keepdim=True))
+        self.p, self.running = p, _running(p)
+        self.h, self.measure, self.leaves_only = h, measure, candidates == "leaves"
+        self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
+        self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
+        if self.split:
+            self.by_depth = _running(p.index_select(1, self.places.by_depth))
+        self.offset = p.new_zeros(len(p)) if measure.sample is None else p @ measure.sample
+        self.value = p.new_full((len(p),), -torch.inf)
+        none = self.labels[:0]
+        self.found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
+
+    def masses(self, row: Tensor, node: Tensor) -> Tensor:
+        """P(v); that of a leaf is its own probability, without the rounding of sums."""
+        low = self.places.low[node]
+        sums = (self.running[row, self.places.high[node]] - self.running[row, low]).clamp_(min=0.0)
+        leaf = (self.labels[node] >= 0).nonzero().squeeze(1)
+        sums[leaf] = self.p[row[leaf], low[leaf]]
+        return sums
+
+    def evaluate(self, row: Tensor, node: Tensor, mass: Tensor, sums: Tensor) -> _Frontier:
+        """The nodes with their values and sums, from the sums of their parents."""
+        measure, where = self.measure, self.places
+        parts = mass[:, None]
+        if self.split:
+            each = row[:, None]
+            parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
+            parts = parts.clamp_(min=0.0)
+        sums = sums + measure.gain[node][:, None] * parts
+        weight = measure.weight[where.node_depths[node]] if len(measure.weight) > 1 else measure.weight
+        value = (sums * weight).sum(dim=1) * measure.scale[node] + measure.constant[node]
+        value += (measure.inside[node] * parts).sum(dim=1)
+        return _Frontier(row, node, value, sums)
+
+    def top(self) -> _Frontier:
+        """The root, or the virtual root."""
+        row = torch.arange(len(self.p), device=self.p.device)
+        node = torch.full_like(row, 0 if self.h.rooted else self.h.num_nodes)
+        mass, where = self.running[:, -1], self.places
+        parts = mass[:, None]
+        if self.split:
+            parts = self.by_depth[:, where.last[-1]] - self.by_depth[:, where.first[-1]]
+        found = self.evaluate(row, node, mass, self.measure.start * parts)
+        if self.h.rooted:
+            self.keep(found, mass)
+        return found
+
+    def follow_best_leaf(self) -> None:
+        """Look at the path of the most probable leaf, for an answer to beat."""
+        up = torch.from_numpy(np.append(self.h.parent_nodes, -1)).to(self.p.device)
+        chain = [self.places.columns[self.p.argmax(dim=1)]]
+        for _ in range(self.h.max_depth - 1):
+            chain.append(up[chain[-1]])
+        row, sums = torch.arange(len(self.p), device=self.p.device), self.top().sums
+        for nodes in reversed(chain):
+            some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
+            mass = self.masses(row[some], nodes[some])
+            found = self.evaluate(row[some], nodes[some], mass, sums[some])
+            self.keep(found, mass)
+            sums[some] = found.sums
+
+    def keep(self, found: _Frontier, mass: Tensor) -> None:
+        """Note the answers that are the best so far, or as good."""
+        if self.leaves_only:
+            leaf = (self.labels[found.node] >= 0).nonzero().squeeze(1)
+            found, mass = found.take(leaf), mass[leaf]
+        self.value.scatter_reduce_(0, found.row, found.value, "amax")
+        good = (found.value >= self.least(found.row)).nonzero().squeeze(1)
+        self.found.append((found.row[good], found.node[good], found.value[good], mass[good]))
+
+    def least(self, row: Tensor) -> Tensor:
+        """What an answer must be worth to count."""
+        best = self.value[row]
+        slack = TIE * (best + self.offset[row]).abs().clamp(min=1.0)
+        return torch.where(best > -torch.inf, best - slack, best)
+
+    def descend(self, frontier: _Frontier | None = None) -> None:
+        """Look at all nodes below a frontier, or below the top, that may be best."""
+        start, count, child = self.layout.children
+        frontier = self.top() if frontier is None else frontier
+        while len(frontier.row):
+            number = count[frontier.node]
+            parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
+            first = start[frontier.node] - (number.cumsum(0) - number)
+            node = child[first[parent] + torch.arange(len(parent), device=number.device)]
+            row = frontier.row[parent]
+            mass = self.masses(row, node)
+            bound = frontier.value[parent] + self.measure.reach[frontier.node][parent] * mass
+            kept = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
+            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
+                for half in torch.arange(len(number), device=number.device).tensor_split(2):
+                    self.descend(frontier.take(half))
+                return
+            mass = mass[kept]
+            frontier = self.evaluate(row[kept], node[kept], mass, frontier.sums[parent[kept]])
+            self.keep(frontier, mass)
+            frontier = frontier.take((self.labels[frontier.node] < 0).nonzero().squeeze(1))
+
+    def best(self) -> tuple[Tensor, Tensor, Tensor]:
+        """(B,) nodes, masses and values of the best answers."""
+        row, node, value, mass = (torch.cat(parts) for parts in zip(*self.found, strict=True))
+        good = (value >= self.least(row)).nonzero().squeeze(1)
+        row, node, mass = row[good], node[good], mass[good]
+        most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")
+        good = (mass >= most[row]).nonzero().squeeze(1)
+        row, node = row[good], node[good]
+        order = self.labels[node] if self.leaves_only else node
+        first = order.new_full((len(self.p),), len(self.labels)).scatter_reduce(0, row, order, "amin")
+        nodes = self.layout.leaf_nodes[first] if self.leaves_only else first
+        return nodes, most, self.value + self.offset
