@@ -28,6 +28,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.index import is_above
 from hace.hierarchy.names import label_nodes
 from hace.linear.estimator import HACEClassifier
+from hace.metrics.answers import class_scores
 
 if TYPE_CHECKING:
     from anndata import AnnData
@@ -202,13 +203,7 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
     a = np.full(len(t), -1)
     told = said[labelled] != ""
     a[told] = label_nodes(said[labelled][told].astype(str), hierarchy, "id", "answers")
-    right = (a >= 0) & is_above(hierarchy, t, np.maximum(a, 0))
-    a = np.where(right, t, a)  # as scikit-learn's f1_score then counts
-    scores = []
-    for v in np.unique(t):
-        hit = np.sum((t == v) & (a == v))
-        scores.append(2 * hit / (np.sum(t == v) + np.sum(a == v)))
-    return float(np.mean(scores))
+    return class_scores(hierarchy, a, t)["macro-F1"]
 
 
 def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: str = "X_umap") -> None:

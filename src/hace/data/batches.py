@@ -34,12 +34,6 @@ class Preprocessing:
         resize: The shorter side of the image before its middle is cut out.
         mean, std: Of the channels, on the scale from 0 to 1.
         in_memory: Whether training had its images in memory, at their size.
-
-    Example:
-        >>> from hace.data import synthetic_images
-        >>> view = Preprocessing.of(synthetic_images(classes=10)["train"])
-        >>> view.size, view.resize, view.in_memory
-        (32, 32, True)
     """
 
     size: int
@@ -99,18 +93,8 @@ def make_batches(
 ) -> MemoryBatches | LoaderBatches:
     """Batches from memory if the images are there at the right size, else by workers.
 
-    Args:
-        samples: A split.
-        batch_size: Images per batch; the last batch of an epoch may have fewer.
-        view: How an image becomes an input.
-        shuffle: Whether every epoch has its own order.
-        augment: Whether to vary the images: from memory by a flip and a crop of the image padded by 1/8 of its side,
-            otherwise as `Preprocessing.transform` does.
-        labels: "leaves": targets are leaf labels; "nodes": node indices, for labels at any level.
-        seed: Seed of order and augmentation.
-        workers: Processes that prepare batches of images on disk; 0 prepares them in this one.
-        device: Where batches go.
-        part: (rank, world): this process's share of every batch, see `share_of`.
+    `augment` varies images: from memory by a flip and a crop of the image padded by 1/8 of its side, otherwise as
+    `Preprocessing.transform` does. `part` is (rank, world): this process's share of every batch, see `share_of`.
     """
     order: Any = {"shuffle": shuffle, "labels": labels, "seed": seed, "device": device, "part": part}
     if view.in_memory:

@@ -26,15 +26,6 @@ from hace.hierarchy.build import edges_of_paths
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
 _ID_COLUMNS = ("id", "parent", "name", "label", "rank", "synonyms")
-_COMMON_NAMES = (
-    "common name",
-    "common_name",
-    "vernacularname",
-    "commonname",
-    "scientificname",
-    "scientific_name",
-    "name",
-)
 _SHOWN_LEVELS = 6
 _SHOWN_PARENTS = 3
 

@@ -79,18 +79,6 @@ def fit_heads(
         on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
             "lbfgs" has no epochs and does not call it.
         start: initial weights, in place of those that ``optimization`` asks for.
-
-    Returns:
-        The heads, in the order of the trials.
-
-    Example:
-        >>> from hace import Hierarchy, build_loss
-        >>> x, y = torch.eye(4).repeat(8, 1), torch.arange(4).repeat(8)
-        >>> loss = build_loss("hace", Hierarchy.from_paths([("a", "0"), ("a", "1"), ("b", "2"), ("b", "3")]))
-        >>> grid = [Trial(loss, lr) for lr in (0.01, 1.0, 10.0)]
-        >>> heads = fit_heads(x, y, grid, Optimization(epochs=5, batch_size=8))
-        >>> [bool((loss.leaf_logits(head_scores(x, head)).argmax(1) == y).all()) for head in heads]
-        [False, True, True]
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"

@@ -67,13 +67,6 @@ class Optimization:
         tolerance: "lbfgs" has converged when no entry of the gradient is larger.
         max_iter: maximum iterations of "lbfgs".
         ball: heads are hyperplanes in this Poincare ball; None: linear layers. It needs random weights and "sgd" or "adamw".
-
-    Example:
-        >>> Optimization(epochs=10, batch_size=64).optimizer
-        'sgd'
-        >>> Optimization(schedule="linear")
-        Traceback (most recent call last):
-        hace.errors.ConfigError: schedule must be one of 'cosine', 'constant'. Got 'linear'.
     """
 
     optimizer: str = "sgd"

@@ -156,10 +156,6 @@ def read_inputs(
             .safetensors, .parquet), with labels or without; or a folder that `hace features` wrote.
         boxes: How to crop: `confidence` and `padding` as of `read_detections`, and whether to take `all` boxes of an image.
         groups: The column of a list, or the array of a feature file, that names each sample's group.
-
-    Raises:
-        FormatError: Nothing is there, or it is damaged.
-        DataError: It holds no image.
     """
     path = Path(path)
     if (path / MANIFEST).is_file():

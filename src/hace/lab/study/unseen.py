@@ -25,9 +25,11 @@ from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.index import is_above
+from hace.linear.features import unit_rows
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.trials import Optimization, Trial
 from hace.losses.registry import build_loss
+from hace.metrics.intervals import seed_interval
 
 RATES = (8.0, 16.0, 32.0)
 LOST = (0.0, 1.0, 3.0, 6.0)  # points of exact answers on known classes, against cross-entropy's best class
@@ -260,9 +262,9 @@ class UnseenStudy:
         ``rates`` and ``scores`` keep what methods share: the rate of a loss, and the scores of one head.
         """
         label = left.labels[self.train[1]]
-        x, y = unit(self.train[0][label >= 0]), label[label >= 0]
-        h, test = left.hierarchy, unit(self.test[0])
-        test = test if self.outside is None else np.concatenate([test, unit(self.outside)])
+        x, y = unit_rows(self.train[0][label >= 0]), label[label >= 0]
+        h, test = left.hierarchy, unit_rows(self.test[0])
+        test = test if self.outside is None else np.concatenate([test, unit_rows(self.outside)])
         near = distance_logits(x, y, test) if made.distances else None
         if made.loss is None:
             assert near is not None
@@ -305,28 +307,19 @@ def refined(z: Tensor, near: Tensor, leaves: Tensor) -> Tensor:
     return z.index_copy(1, leaves, found.logsumexp(dim=1, keepdim=True) + chosen)
 
 
-def unit(x: np.ndarray) -> np.ndarray:
-    """Rows of length 1, in single precision."""
-    rows = np.asarray(x, dtype=np.float32)
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-
-
 def summary(rows: Rows, lost: float = 3.0) -> Rows:
     """Per method the means at so many points lost, with half the width of a 95% interval over draws (Student)."""
-    from scipy.stats import t as student
-
     found = []
     for name in dict.fromkeys(row["method"] for row in rows):
         mine = [row for row in rows if row["method"] == name and row["lost"] == lost]
         line: dict[str, Any] = {"method": name, "lost": lost, "draws": len({row["draw"] for row in mine})}
         for field in Point._fields[1:]:
             each = [
-                np.mean([row[field] for row in mine if row["draw"] == d])
+                float(np.mean([row[field] for row in mine if row["draw"] == d]))
                 for d in {row["draw"] for row in mine}
             ]
-            line[field] = float(np.mean(each))
-            spread = np.std(each, ddof=1) / np.sqrt(len(each)) if len(each) > 1 else float("nan")
-            line[f"{field}_95"] = float(spread * student.ppf(0.975, max(len(each) - 1, 1)))
+            over_draws = seed_interval(each)
+            line[field], line[f"{field}_95"] = over_draws.value, (over_draws.high - over_draws.low) / 2
         found.append(line)
     return found
 
