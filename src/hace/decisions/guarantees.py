@@ -34,7 +34,7 @@ _OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of promises about new gro
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
-    "No subset of classes is chosen, and nothing was chosen by looking at the new samples.",
+    "New samples get the same subset of classes, if any, and nothing was chosen by looking at them.",
     "This promise was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
     "The promise is about the average sample; only groups named here have one of their own.",
 )
