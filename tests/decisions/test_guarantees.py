@@ -367,7 +367,7 @@ def test_a_record_survives_json(population: tuple) -> None:
         {"accuracy": None},
         {"confidence": 1},
         {"of": "all"},
-        {"by": "top"},
+        {"groups": "top"},
         {"distance": "edges"},
         {"distance": None, "at_most": 1},
         {"samples": 1.5},

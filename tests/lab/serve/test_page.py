@@ -27,6 +27,7 @@ def opened(browser: Any, address: str, *, offline: bool = False) -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.set_window_size(1280, 900)
     browser.get("about:blank")
+    browser.get_log("browser")  # what other tests left there
     browser.get(address)
     soon(browser, lambda: browser.execute_script("return document.body.dataset.ready === 'yes'"))
 

@@ -312,7 +312,7 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
         lines.append(f"{verdict.where}: {verdict.question}")
         more = [*(step.line for step in verdict.steps), *verdict.lines]
         more += [f"Use {verdict.use}{verdict.why}"] if verdict.use else []
-        more += [f"  {line}" for line in verdict.commands]
+        more += [f"  {line}" for command in verdict.commands for line in command.splitlines()]
         lines += [f"  {part}" for part in (verdict.answer, *more)]
     return _wrapped("\n".join(lines))
 
@@ -326,7 +326,8 @@ def _wrapped(text: str) -> str:
         "hace calibrate ",
         "hace predict ",
         "hace.Predictor",
-    )  # commands to paste
+        "--",
+    )  # to paste
     return "\n".join(
         line if line.lstrip().startswith(whole) else textwrap.fill(line, _WIDTH, subsequent_indent=indent)
         for line, indent in indents

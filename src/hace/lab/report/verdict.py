@@ -446,7 +446,12 @@ def commands(run: Run | None) -> tuple[str, ...]:
     folder, out = ("runs/best",) * 2 if config.kind == "train" else (f"runs/{run_id}", "runs")
     ask = f"hace predict {folder} photos --accuracy 0.9"
     python = f'hace.Predictor.from_run("{folder}").predict("photos", accuracy=0.9)  # in Python'
-    return (" ".join([*words, f"--out {out}"]), f"hace calibrate {folder}", ask, python)
+    lines = words[:1]
+    for word in (*words[1:], f"--out {out}"):  # whole words, so that paths with spaces stay in one line
+        if len(lines[-1]) + len(word) > 84:
+            lines.append("   ")
+        lines[-1] += f" {word}"
+    return (" \\\n".join(lines), f"hace calibrate {folder}", ask, python)
 
 
 def flattened(values: Mapping[str, Any], base: Mapping[str, Any], where: str = "") -> dict[str, Any]:
