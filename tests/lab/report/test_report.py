@@ -106,6 +106,17 @@ def test_page_says_what_was_run_and_what_is_missing(page: Path) -> None:
         assert words in text, words
 
 
+@pytest.mark.parametrize("name", ["tables", "figures"])
+def test_a_report_follows_no_links_in_its_folder(name: str, study: Path, tmp_path: Path) -> None:
+    out, elsewhere = tmp_path / "report", tmp_path / "elsewhere"
+    out.mkdir()
+    elsewhere.mkdir()
+    (out / name).symlink_to(elsewhere)
+    with pytest.raises(HaceError, match=r"must be a folder\. Got a link"):
+        write_report(study, out)
+    assert not list(elsewhere.iterdir())
+
+
 def test_all_files_are_there_and_whole(page: Path) -> None:
     out = page.parent
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}

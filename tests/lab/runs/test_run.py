@@ -273,6 +273,17 @@ def test_nothing_inside_a_run_follows_links(name: str, tmp_path: Path) -> None:
     assert len(sorted(tmp_path.rglob("*"))) in (len(before), len(before) + 1)
 
 
+def test_a_link_in_place_of_a_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "run").symlink_to(tmp_path / "elsewhere")
+    with (
+        pytest.raises(HaceError, match=r"must be a folder\. Got a link"),
+        start_run(tmp_path / "run", CONFIG, DATA, H),
+    ):
+        pass
+    assert not list((tmp_path / "elsewhere").iterdir())
+
+
 def test_a_folder_that_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HaceError, match="file"), start_run(tmp_path / "file" / "run", CONFIG, DATA, H):

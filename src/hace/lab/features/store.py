@@ -29,7 +29,7 @@ from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.arrays import read_array
 from hace.files.documents import differences, read_json
 from hace.files.reading import check_memory
-from hace.files.writing import TEMPORARY, json_bytes, sha256, write_whole
+from hace.files.writing import TEMPORARY, json_bytes, own_folder, sha256, write_whole
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.linear.features import unit_rows
@@ -239,7 +239,7 @@ def tidy(folder: Path, plan: FeaturePlan) -> None:
     different = manifest_differences(old.manifest, plan.manifest)
     if different and all(line.startswith("data.") for line in different):
         aside = folder / f"{ASIDE}{old.manifest['data']['images'][:16]}"
-        aside.mkdir(exist_ok=True)
+        own_folder(aside)
         for name in (*old.files(), MANIFEST):  # the manifest last: a process killed meanwhile goes on with it
             if (folder / name).exists():
                 os.replace(folder / name, aside / name)

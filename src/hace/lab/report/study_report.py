@@ -11,7 +11,7 @@ from typing import Any
 
 from hace import environment
 from hace.errors import ConfigError, install
-from hace.files.writing import write_whole, writing
+from hace.files.writing import own_folder, write_whole
 from hace.lab.report import method_tables
 from hace.lab.report.document import (
     WORDS,
@@ -84,6 +84,8 @@ def write_report(
     """
     study = read_study(study_folder)
     target = Path(out) if out is not None else study.folder / "report"
+    if out is None:
+        own_folder(target)
     return write_records(Results(study.records(), compare), about_study(study), target, sections)
 
 
@@ -93,9 +95,8 @@ def write_records(results: Results, about: About, out: Path, sections: Sequence[
         raise ConfigError(f"--out must be a folder. Got the file {out}. Choose another name.")
     document = build_document(results, about, sections)
     page = to_page(document, (results.first, results.second), environment.config()["hace"])
-    with writing(out):
-        for folder in (out / "tables", out / "figures"):
-            folder.mkdir(parents=True, exist_ok=True)
+    for folder in (out / "tables", out / "figures"):
+        own_folder(folder)
     for name, content in document.files():
         write_whole(out / name, content)
     write_whole(out / "runs.csv", method_tables.runs_csv(results.records).encode())
@@ -320,14 +321,7 @@ def verdicts_text(found: Iterable[Verdict]) -> str:
 def _wrapped(text: str) -> str:
     """Text whose lines fit; what goes on in the next line is indented."""
     indents = ((line, " " * (2 + len(line) - len(line.lstrip()))) for line in text.splitlines())
-    whole = (
-        "hace probe ",
-        "hace train ",
-        "hace calibrate ",
-        "hace predict ",
-        "hace.Predictor",
-        "--",
-    )  # to paste
+    whole = ("hace calibrate ", "hace predict ", "hace probe ", "hace train ", "hace.Predictor", "--")
     return "\n".join(
         line if line.lstrip().startswith(whole) else textwrap.fill(line, _WIDTH, subsequent_indent=indent)
         for line, indent in indents

@@ -39,7 +39,7 @@ from hace.files.documents import differences, parse_json, read_json
 from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
-from hace.files.writing import TEMPORARY, append_text, json_bytes, sha256, write_whole, writing
+from hace.files.writing import TEMPORARY, append_text, json_bytes, own_folder, sha256, write_whole, writing
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
@@ -318,7 +318,7 @@ def start_run(
     """
     folder = Path(folder)
     with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
+        own_folder(folder)
     refuse_links(folder)
     with only_process(folder):
         for place in (folder, folder / CHECKPOINTS):
