@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ import torch
 import hace
 from hace import Hierarchy, cli, write_hierarchy
 from hace.errors import ConfigError, DataError, FormatError
+from hace.files.writing import json_bytes
 from hace.lab.probe.probe import run_probes
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
@@ -150,7 +152,11 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
         ({"thresholds": [first | {"accuracy": "x"}]}, f"Got accuracy 'x'. {again}"),
         ({"thresholds": [first | {"hierarchy": "x"}]}, "all for its hierarchy"),
     ):
-        edit_json(path, **change)
+        values = {**json.loads(good), **change}
+        del values["sha256"]
+        edit_json(
+            path, **change, sha256=hashlib.sha256(json_bytes(values)).hexdigest()
+        )  # forged, not damaged
         with pytest.raises(hace.HaceError, match=words):
             Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.9)
         path.write_text(good)
@@ -346,6 +352,27 @@ def test_nothing_in_a_run_is_written_through_a_link(
     assert cli.main(words) == 2
     assert "Got a link. Remove it" in capsys.readouterr().err
     assert list(victim.iterdir()) == [] if victim.is_dir() else victim.read_text() == "years of work"
+
+
+def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
+    run = probe(tmp_path / "runs")
+    calibrate_run(run.folder, Promises((0.9,)))
+    path = run.folder / "calibration.json"
+    document = json.loads(path.read_text())
+    document["thresholds"][0]["threshold"] /= 2  # still a calibration, of another promise
+    path.write_text(json.dumps(document, indent=1))
+    with pytest.raises(FormatError, match=r"does not match its checksum\. Calibrate again: hace calibrate"):
+        Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9)
+
+
+def test_an_export_inside_a_run_does_not_answer_for_the_run(tmp_path: Path) -> None:
+    run = probe(tmp_path / "runs")
+    assert cli.main(["export", str(run.folder), "--to", "safetensors"]) == 0
+    assert (run.folder / "model.safetensors").is_file()
+    calibrate_run(run.folder, Promises((0.9,)))
+    assert (
+        Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9).promise is not None
+    )
 
 
 def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:

@@ -90,42 +90,32 @@ class GuaranteedThreshold:
     @property
     def promise(self) -> str:
         """The promise in one sentence."""
-        if self.groups == "new":
-            return self._of_new_groups()
+        new = self.groups == "new"
         if self.distance is not None:
-            what = f"The mean distance ({self.distance}) of false answers, over all samples, is at most {self.at_most:g}"
+            whose = "its" if new else "all"
+            what = f"the mean distance ({self.distance}) of false answers, over {whose} samples, is at most {self.at_most:g}"
         elif self.of == "samples":
-            what = f"At most {1 - self.accuracy:.4g} of all samples get a false answer"  # type: ignore[operator]
+            what = f"at most {1 - self.accuracy:.4g} of {'its' if new else 'all'} samples get a false answer"  # type: ignore[operator]
         else:
-            what = f"Of the answers below the root, at least {self.accuracy:g} are true"
-        each = "" if self.groups is None else ", in each group"
-        how = (
-            "on average over calibrations"
-            if self.confidence is None
-            else f"with probability {self.confidence:g} over the calibration samples"
-        )
-        silent = " It answers nothing." if self.is_silent else ""
-        return f"{what}{each}, {how} ({self.samples:,} samples).{silent}"
-
-    def _of_new_groups(self) -> str:
-        if self.distance is not None:
-            what = f"the mean distance ({self.distance}) of false answers, over its samples, is at most {self.at_most:g}"
-        elif self.of == "samples":
-            what = f"at most {1 - self.accuracy:.4g} of its samples get a false answer"  # type: ignore[operator]
+            what = (
+                f"of {'its' if new else 'the'} answers below the root, at least {self.accuracy:.12g} are true"
+            )
+        rests = f"{self.samples:,} samples"
+        if new:
+            where = (
+                "a new group" if self.group_share is None else f"at least {self.group_share:g} of new groups"
+            )
+            what, rests = f"in {where} {what}", f"{self.num_groups:,} groups, {rests}"
+            each = ", on average over new groups" if self.group_share is None else ""
         else:
-            what = f"of its answers below the root, at least {self.accuracy:g} are true"
-        where = (
-            "In a new group"
-            if self.group_share is None
-            else f"In at least {self.group_share:g} of new groups"
-        )
-        each = ", on average over new groups" if self.group_share is None else ""
-        over = "on average over calibrations"
+            each = "" if self.groups is None else ", in each group"
+        how = ", on average over calibrations"
         if self.confidence is not None:
-            over = f"with probability {self.confidence:g} over the calibration groups"
-        how = f"{each} and calibrations" if each and self.confidence is None else f"{each}, {over}"
+            how = f", with probability {self.confidence:.12g} over the calibration {'groups' if new else 'samples'}"
+        elif each.startswith(", on average"):
+            how = " and calibrations"
         silent = " It answers nothing." if self.is_silent else ""
-        return f"{where} {what}{how} ({self.num_groups:,} groups, {self.samples:,} samples).{silent}"
+        return f"{what[0].upper()}{what[1:]}{each}{how} ({rests}).{silent}"
 
     @property
     def cost(self) -> str:

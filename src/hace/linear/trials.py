@@ -116,8 +116,8 @@ class FittedHead:
         history: a record for each epoch, counted from 1: epoch, lr (at its first step), loss (the mean over its samples, as
             seen in training) and, with validation data, val_top1. "lbfgs" has one record: epoch (its iterations), lr (None),
             loss, gradient (its largest entry) and converged.
-        diverged: epoch, step (counted from 1 over all epochs) and lr of the first non-finite loss, else None. The weights of
-            a diverged head are zeros: those that led there are out of range or about to be.
+        diverged: epoch, step (counted from 1 over all epochs) and lr of the first non-finite loss, else None; its weights
+            are then zeros.
         epochs: epochs behind these weights; 0 if it diverged.
         converged: whether "lbfgs" converged; else None.
         ball: the Poincare ball of a hyperbolic head; None: it is linear.

@@ -96,15 +96,8 @@ def train_preset(
 ) -> TrainConfig:
     """A cell of the paper's end-to-end tables: "cifar100/resnet18/hace", or without the method, which is then HACE.
 
-    Args:
-        name: Data set, model, and a key of `hace.lab.study.methods.METHODS`.
-        dilution: d, of a method that has one; by default 0.5.
-        pairing: "standard" or "adjusted", for the rates of the paper's pairs; by default the recipe's base rate.
-        root: Where the data set is.
-        seed: Random seed.
-
-    Raises:
-        ConfigError: An unknown name, or a pairing for a method that is neither HACE nor SCE.
+    `dilution` is for a method that has one, `pairing` ("standard" or "adjusted") for HACE and cross-entropy; without it the
+    rate is the recipe's.
 
     Example:
         >>> config = train_preset("cifar100/resnet18/hace", dilution=0.2, pairing="adjusted")

@@ -30,7 +30,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.features.text import recorded_encoder
 from hace.lab.probe.probe import finite
 from hace.lab.runs.result import ScoreView
-from hace.lab.runs.run import CALIBRATION, Run
+from hace.lab.runs.run import CALIBRATION, RUN, Run
 from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
 from hace.lab.serve.finished_models import (
     Trained,
@@ -565,9 +565,15 @@ class ExportedPredictor(Predictor):
 
 
 def is_exported(path: str | Path) -> bool:
-    """Whether a path is that of an exported model: a file, or a folder with config.json and model.safetensors."""
+    """Whether a path is that of an exported model: a file, or a folder with config.json and model.safetensors.
+
+    A run may hold an export of itself, and is a run nevertheless.
+    """
     path = Path(path)
-    return path.is_file() or ((path / "config.json").is_file() and (path / "model.safetensors").is_file())
+    return path.is_file() or (
+        all((path / name).is_file() for name in ("config.json", "model.safetensors"))
+        and not (path / RUN).is_file()
+    )
 
 
 def broken_message(broken: Sequence[Broken], total: int) -> str:

@@ -9,6 +9,7 @@ temperature and the rest the thresholds, unless the temperature comes from elsew
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,7 +34,7 @@ from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
 from hace.lab.runs.settings import Config, from_dict
 from hace.lab.serve.finished_models import open_finished, rescored
 
-FORMAT = "hace.calibration.1"
+FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of promises about answers, which hold with a probability
 _COUNTED = "count: an answer below such a label counts as false, which is the safe reading. --coarse drop leaves them out."
@@ -161,8 +162,9 @@ class Calibration(Config):
         return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v is None)}
 
     def write(self, path: str | Path) -> None:
-        """Write it as JSON, whole or not at all."""
-        write_whole(Path(path), json_bytes(self.to_dict()))
+        """Write it as JSON with its checksum, whole or not at all."""
+        document = self.to_dict()
+        write_whole(Path(path), json_bytes({**document, CHECKSUM: _checksum(document)}))
 
     def check_hierarchy(self, hierarchy: Hierarchy, path: str | Path, again: str) -> None:
         """Refuse another hierarchy than the one it was made with; `path` and the command `again` are for the message."""
@@ -416,7 +418,7 @@ def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:
         raise ConfigError(
             f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
         )
-    found = parse_calibration(read_mapping(path), path, f" Calibrate again: {again}")
+    found = read_calibration(path, f" Calibrate again: {again}")
     found.check_hierarchy(run.hierarchy, path, again)
     weights = _weights_hash(run)
     if found.weights != weights and not (given and found.weights is None):
@@ -427,9 +429,20 @@ def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:
     return found
 
 
-def read_calibration(path: str | Path) -> Calibration:
+def read_calibration(path: str | Path, remedy: str = "") -> Calibration:
     """Read a calibration; an error says what is damaged."""
-    return parse_calibration(read_mapping(path), path)
+    document = read_mapping(path)
+    checksum = document.pop(CHECKSUM, None)
+    found = parse_calibration(document, path, remedy)
+    if checksum != _checksum(document):
+        raise FormatError(
+            f"{path} is damaged: its content does not match its checksum.{remedy or ' Calibrate again.'}"
+        )
+    return found
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_bytes(document)).hexdigest()
 
 
 def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str = "") -> Calibration:

@@ -106,9 +106,6 @@ class Cluster(Config):
         nodes: SLURM: nodes per training, each with `gpus` GPUs.
         hours: SLURM: time limit of a job. A training saves before it, and goes on in the next job.
         setup: SLURM: shell lines that a job runs first.
-
-    Raises:
-        ConfigError: A value is out of range.
     """
 
     cpus: int = setting(1, AT_LEAST_ONE)
