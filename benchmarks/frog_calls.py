@@ -21,7 +21,7 @@ from sklearn.model_selection import StratifiedGroupKFold, StratifiedKFold, cross
 
 from hace import HACEClassifier, Hierarchy
 from hace.decisions.scores import Scores
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 warnings.simplefilter("ignore", UserWarning)

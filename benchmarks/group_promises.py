@@ -18,7 +18,7 @@ import numpy as np
 
 from hace import Hierarchy, guaranteed_threshold
 from hace.decisions import GuaranteedThreshold
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 GROUPS, COLUMNS = (

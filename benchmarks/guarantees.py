@@ -31,10 +31,10 @@ from torch import Tensor
 
 import hace
 from hace import Hierarchy, build_loss, fit_temperature
-from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, outcomes_of
-from hace.decisions.promises import Promise
+from hace.decisions.promises import RiskBound
 from hace.decisions.scores import Scores
-from hace.hierarchy.index import leaf_counts
+from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
+from hace.hierarchy.derived import leaf_counts
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 
 RATES = [2.0**k for k in range(8)]  # 1 to 128
@@ -163,7 +163,7 @@ def share(found: Outcomes, threshold: float, of: str) -> float:
     return float(found.loss_at(at)[0] / number) if number else 0.0
 
 
-def simulate(head: Head, promise: Promise, number: int) -> dict[str, np.ndarray]:
+def simulate(head: Head, promise: RiskBound, number: int) -> dict[str, np.ndarray]:
     """The share of false answers on the samples that judge, and on all, of each split; nan where nothing is answered."""
     found, rng = head.outcomes("walk down"), np.random.default_rng(0)
     others, everyone = np.full(SPLITS, np.nan), np.full(SPLITS, np.nan)
@@ -181,7 +181,7 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
     """Print the first table and its summary over heads; the shares of each case."""
     cases, found = {}, []
     for title, asked in PROMISES.items():
-        promise = Promise.of_accuracy(*asked)
+        promise = RiskBound.of_accuracy(*asked)
         limit = float(promise.alpha)
         print(f"\n{title}: false at most {limit:g}")
         print(
@@ -236,7 +236,7 @@ def specificities(heads: list[Head]) -> np.ndarray:
             for j, rule in enumerate(RULES):
                 part = found[i, rule].take(calibration)
                 for k, level in enumerate(LEVELS):
-                    threshold = Promise.of_accuracy(level, None, "samples").threshold(part)
+                    threshold = RiskBound.of_accuracy(level, None, "samples").threshold(part)
                     values[draw, i, j, k] = head.specificity(rule, threshold)[others].mean()
     return values
 

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 
 from hace.decisions import Decisions
-from hace.decisions.ladders import children_of, information_of, last_passing, walk_down
+from hace.decisions.threshold_rules import children_of, information_of, last_passing, walk_down
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import layout
+from hace.hierarchy.derived import layout
 
 
 def most_probable_informative(log_q: Tensor, hierarchy: Hierarchy, information: float) -> Decisions:

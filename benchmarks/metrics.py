@@ -22,7 +22,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy
-from hace.decisions.expected import least_cost as decide
+from hace.decisions.cost_rules import least_cost as decide
 from hace.decisions.scores import Scores, row_blocks
 from hace.metrics import measures
 from hace.metrics.metric_batch import MetricBatch, as_metric_batch

@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from hace import Hierarchy
-from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, outcomes_of
-from hace.decisions.promises import Promise
+from hace.decisions.promises import RiskBound
 from hace.decisions.scores import Scores
-from hace.hierarchy.index import leaf_counts
+from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
+from hace.hierarchy.derived import leaf_counts
 
 POPULATION = 20_000
 SATURATED = (  # accuracy, confidence, of, calibration samples, share of wrong labels
@@ -73,7 +73,7 @@ def lucky(draws: int) -> None:
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for accuracy, confidence, of, number, noise in SATURATED:
         found, rng = saturated(noise, 0), np.random.default_rng(1)
-        promise, risks, saying = Promise.of_accuracy(accuracy, confidence, of), [], []
+        promise, risks, saying = RiskBound.of_accuracy(accuracy, confidence, of), [], []
         for _ in range(draws):
             threshold = promise.threshold(found.take(rng.integers(0, POPULATION, number)))
             risks.append(risk(found, threshold, of))
@@ -115,7 +115,7 @@ class Candidate:
         nodes, self.reached = LADDERS[form](scores.log_q(), h)
         self.detail = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)[nodes]
 
-    def calibrated(self, rows: np.ndarray, promise: Promise) -> tuple[float, float]:
+    def calibrated(self, rows: np.ndarray, promise: RiskBound) -> tuple[float, float]:
         """The information of the answers to the calibration samples, and the share of false ones in the population."""
         threshold = promise.threshold(self.outcomes.take(rows))
         reached = self.reached[rows]
@@ -123,7 +123,7 @@ class Candidate:
         return float(self.detail[rows, last].mean()), risk(self.outcomes, threshold, "samples")
 
 
-def strictest(found: Outcomes, rows: np.ndarray, promises: dict[float, Promise]) -> float:
+def strictest(found: Outcomes, rows: np.ndarray, promises: dict[float, RiskBound]) -> float:
     """What the strictest promise that answers enough exceeds its own share of false answers by."""
     part = found.take(rows)
     limits = {accuracy: promise.threshold(part) for accuracy, promise in promises.items()}
@@ -138,7 +138,7 @@ def chosen(draws: int) -> None:
     noise = np.random.default_rng(7).normal(size=(MODELS, *scores.data.shape))
     rules = [Candidate(scores, truth, form) for form in RULES.values()]
     models = [Candidate(Scores(scores.data + own, h), truth, RULES["threshold"]) for own in noise]
-    promises = {a: Promise.of_accuracy(a, None, "samples") for a in ACCURACIES}
+    promises = {a: RiskBound.of_accuracy(a, None, "samples") for a in ACCURACIES}
     print("\n| samples | fixed | most detailed rule | most detailed model | strictest promise |")
     print("| --- | --- | --- | --- | --- |")
     for number in (49, 99, 499):  # which leave no room between a promise and what is proven

@@ -131,12 +131,12 @@ def main() -> None:
 
     from hace.lab.runs.config import DataConfig, TrainConfig
     from hace.lab.serve.export import export_run
-    from hace.lab.train.train import run_train
+    from hace.lab.train.train import train
 
     with tempfile.TemporaryDirectory() as folder:
         data = DataConfig("synthetic", options={"classes": 40, "train": 2, "test": 1})
         config = TrainConfig(data=data, model="resnet10t", epochs=1, image_size=args.size, batch_size=16)
-        run_train(config, Path(folder) / "run")
+        train(config, Path(folder) / "run")
         model = str(export_run(Path(folder) / "run", Path(folder) / "model.onnx")[0])
         file = io.BytesIO()
         Image.fromarray(

@@ -41,8 +41,8 @@ from hace.draw import draw_hierarchy
 from hace.draw.layout import lay_out
 from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
-from hace.formats.hierarchies import animals_hierarchy
-from hace.lab.probe import run_probes
+from hace.formats.readers import animals_hierarchy
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 from hace.losses.head import node_log_probs
@@ -346,7 +346,7 @@ def deployment() -> Figure:
     """What an exported file says of three samples: q* along the path to the most probable class."""
     with tempfile.TemporaryDirectory() as folder:
         data = DataConfig("synthetic-features", hierarchy="animals", options={"signal": 0.7})
-        (run,) = run_probes(
+        (run,) = probe(
             [ProbeConfig(data=data, loss=LossConfig("hace"), lr=16, epochs=20)], Path(folder) / "runs"
         )
         file = Path(folder) / "animals.onnx"

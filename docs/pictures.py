@@ -21,7 +21,7 @@ from PIL import Image
 from hace import CrossEntropyLoss, HACELoss, Hierarchy
 from hace.draw.layout import lay_out
 from hace.draw.picture import _colours, _label, _ring_edges, _sector
-from hace.formats.hierarchies import animals_hierarchy
+from hace.formats.readers import animals_hierarchy
 
 PATHS = [
     ("animal", "dog", "husky"),

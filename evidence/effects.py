@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hace.lab.report.conformal import SURE_DETAIL
 from hace.lab.report.method_tables import calibrated
 from hace.lab.report.results import (
     BY_LEVEL,
@@ -28,7 +29,6 @@ from hace.lab.report.results import (
     level_names,
     method_title,
 )
-from hace.lab.report.sure_answers import SURE_DETAIL
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
 

@@ -17,8 +17,16 @@ import numpy as np
 
 from hace import read_hierarchy
 from hace.data.feature_files import load_features
-from hace.hierarchy.index import is_above
-from hace.lab.study.unseen import METHODS, UnseenStudy, answers_at, at_known, curve, draw_classes, leave_out
+from hace.hierarchy.derived import is_above
+from hace.linear.unseen_classes import (
+    METHODS,
+    UnseenStudy,
+    answers_at,
+    at_known,
+    curve,
+    draw_classes,
+    leave_out,
+)
 
 
 def main() -> None:

@@ -27,8 +27,8 @@ from typing import Any
 import numpy as np
 
 from hace import HACEClassifier, Hierarchy, evaluate
-from hace.hierarchy.index import is_above
-from hace.lab.report.sure_answers import SURE_DETAIL, confidence_columns
+from hace.hierarchy.derived import is_above
+from hace.lab.report.conformal import SURE_DETAIL, confidence_columns
 from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.runs.samples import data_of, known_labels
 from hace.linear.features import unit_rows

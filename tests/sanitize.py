@@ -17,9 +17,9 @@ import torch
 
 import hace
 from hace import Hierarchy
-from hace.decisions.ladders import walk_down
 from hace.decisions.rules import all_levels
-from hace.hierarchy.index import layout
+from hace.decisions.threshold_rules import walk_down
+from hace.hierarchy.derived import layout
 from hace.losses import kernels
 from hace.losses.head import Outputs, node_log_probs
 from hace.losses.kernels.answers import best_columns, level_squares

@@ -57,7 +57,7 @@ PUBLIC = {
     "LOSSES",
     "Predictor",
     "ProbeConfig",
-    "Promises",
+    "PromiseRequest",
     "Question",
     "DataConfig",
     "LossConfig",

@@ -25,7 +25,7 @@ from hace.draw import drawable
 from hace.errors import ConfigError, DataError, listed, nearest
 from hace.files.reading import optional
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import label_nodes
 from hace.linear.estimator import HACEClassifier
 from hace.metrics.answers import class_scores

@@ -16,19 +16,19 @@ import hace
 from hace import Hierarchy, cli, write_hierarchy
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.writing import json_bytes
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
-from hace.lab.serve.finished_models import rescored
+from hace.lab.serve.load_run import rescored
 from hace.lab.serve.predictor import Predictor
 from hace.lab.serve.run_calibration import (
-    Promises,
+    PromiseRequest,
     calibrate_run,
     calibrate_scores,
     calibration_of,
     read_calibration,
 )
-from hace.lab.train.train import run_train
+from hace.lab.train.train import train
 from tests.fuzz.driver import time_limit
 from tests.run_files import edit_json
 from tests.train_cases import tiny
@@ -39,9 +39,9 @@ DATA = DataConfig(
 H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
 
 
-def probe(folder: Path, validation: float = 0.5, loss: str = "hace") -> Run:
+def probed(folder: Path, validation: float = 0.5, loss: str = "hace") -> Run:
     config = ProbeConfig(data=DATA, loss=LossConfig(loss), epochs=5, lr=2.0, validation=validation)
-    (run,) = run_probes([config], folder)
+    (run,) = probe([config], folder)
     return run
 
 
@@ -72,7 +72,7 @@ def scored(rows: int, seed: int = 0, n: int = 3) -> tuple[np.ndarray, np.ndarray
 def test_a_calibrated_run_answers_with_its_threshold(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], loss: str
 ) -> None:
-    run = probe(tmp_path / "runs", loss=loss)
+    run = probed(tmp_path / "runs", loss=loss)
     new = rescored(run.folder)
     np.save(tmp_path / "new.npy", new.samples.x)  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match=f"must be calibrated .* Run: hace calibrate {run.folder}"):
@@ -95,7 +95,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     assert "exchangeable" in said
 
     found = calibration_of(run)
-    sure = found.promise(0.9)
+    sure = found.threshold_for(0.9)
     held = rescored(run.folder, split="val")
     assert found.samples + found.temperature_samples == len(held.samples)
     z = torch.cat(list(new.outputs()))
@@ -131,8 +131,8 @@ def test_a_calibrated_run_answers_with_its_threshold(
 
 
 def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
-    run = probe(tmp_path)
-    found = calibrate_run(run.folder, Promises((0.8, 0.9), ("samples",)))
+    run = probed(tmp_path)
+    found = calibrate_run(run.folder, PromiseRequest((0.8, 0.9), ("samples",)))
     path = run.folder / "calibration.json"
     good = path.read_text()
     again = f"Calibrate again: hace calibrate {run.folder}"
@@ -167,18 +167,18 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     ):
         Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
     with pytest.raises(DataError, match="at least"):
-        calibrate_run(run.folder, Promises((0.999,)))
+        calibrate_run(run.folder, PromiseRequest((0.999,)))
     assert path.read_text() == good  # what fails leaves the old one
-    run_probes([run.config], tmp_path)  # type: ignore[list-item]
+    probe([run.config], tmp_path)  # type: ignore[list-item]
     assert path.is_file()
     (run.folder / "weights.safetensors").unlink()
-    run_probes([run.config], tmp_path)  # type: ignore[list-item]
+    probe([run.config], tmp_path)  # type: ignore[list-item]
     assert not path.exists()  # the run was made again
 
 
 def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Those held out; the test samples only by name; a temperature from elsewhere leaves all of them for thresholds."""
-    run = probe(tmp_path, validation=0.0)
+    run = probed(tmp_path, validation=0.0)
     assert cli.main(["calibrate", str(run.folder)]) == 2
     said = capsys.readouterr().err
     assert "held out no samples" in said
@@ -208,11 +208,14 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     logits = torch.from_numpy(np.load(tmp_path / "z.npy"))
     logits = logits.log() if kind == "probs" else logits
     nodes = H.leaf_nodes[y]
-    assert calibrate_scores(logits, nodes, H, Promises(of=("samples",), rule="climb"), split="z.npy") == found
+    assert (
+        calibrate_scores(logits, nodes, H, PromiseRequest(of=("samples",), rule="climb"), split="z.npy")
+        == found
+    )
     evaluated = ["evaluate", *words, "--calibration", f"{tmp_path}/c.json", "--accuracy", "0.8", "--json"]
     assert cli.main(evaluated) == 0
     report = json.loads(capsys.readouterr().out)
-    told = found.promise(0.8).predict(logits / found.temperature, H)
+    told = found.threshold_for(0.8).predict(logits / found.temperature, H)
     true = hace.evaluate(logits, y, H, rules={}).values  # the raw metrics stay
     assert report["metrics"]["leaves"]["top-1"] == pytest.approx(true["leaves", "top-1"])
     specific = hace.evaluate(logits / found.temperature, y, H).values["selection", "AURC"]
@@ -226,7 +229,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     with pytest.raises(
         ConfigError, match=r"--accuracy 0\.7 0\.8 0\.9 0\.95 0\.99 --of samples --rule climb$"
     ):
-        found.promise(0.7)
+        found.threshold_for(0.7)
 
 
 def test_probabilities_read_as_logits_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -274,7 +277,7 @@ def test_bad_input(tmp_path: Path, capsys: pytest.CaptureFixture[str], case: str
 
 
 def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    run = probe(tmp_path)
+    run = probed(tmp_path)
     calibrate_run(run.folder)
     np.save(tmp_path / "new.npy", np.zeros((2, 6), dtype=np.float32))
     asked = ["predict", str(run.folder), f"{tmp_path}/new.npy"]
@@ -311,10 +314,10 @@ def test_promises_are_kept_on_new_samples() -> None:
             torch.from_numpy(z[calibration]),
             H.leaf_nodes[y[calibration]],
             H,
-            Promises((0.9,), ("samples",)),
+            PromiseRequest((0.9,), ("samples",)),
             seed=seed,
         )
-        told = found.promise(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
+        told = found.threshold_for(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
         true = [{None, *H.ancestors(H.leaves[i], include_self=True)} for i in y[new].tolist()]
         error.append(np.mean([a not in t for a, t in zip(told, true, strict=True)]))
     assert np.mean(error) < 0.1 + 2 * np.std(error) / np.sqrt(200)
@@ -322,12 +325,12 @@ def test_promises_are_kept_on_new_samples() -> None:
 
 
 def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
-    run = run_train(tiny(validation=0.5), tmp_path / "run")
-    found = calibrate_run(run.folder, Promises((0.5,), ("samples",)), temperature=1.0)
+    run = train(tiny(validation=0.5), tmp_path / "run")
+    found = calibrate_run(run.folder, PromiseRequest((0.5,), ("samples",)), temperature=1.0)
     assert (found.split, found.samples) == ("val", 20)
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     answers = Predictor.from_run(run.folder).predict(image, accuracy=0.5)
-    assert answers.promise == found.promise(0.5)
+    assert answers.promise == found.threshold_for(0.5)
     assert run.result is not None
     assert run.result["temperature"]["source"] == "val"
 
@@ -336,7 +339,7 @@ def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
 def test_nothing_in_a_run_is_written_through_a_link(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = probe(tmp_path)
+    run = probed(tmp_path)
     victim = tmp_path / "victim"
     if name == "huggingface":
         victim.mkdir()
@@ -355,8 +358,8 @@ def test_nothing_in_a_run_is_written_through_a_link(
 
 
 def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
-    run = probe(tmp_path / "runs")
-    calibrate_run(run.folder, Promises((0.9,)))
+    run = probed(tmp_path / "runs")
+    calibrate_run(run.folder, PromiseRequest((0.9,)))
     path = run.folder / "calibration.json"
     document = json.loads(path.read_text())
     document["thresholds"][0]["threshold"] /= 2  # still a calibration, of another promise
@@ -366,17 +369,17 @@ def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
 
 
 def test_an_export_inside_a_run_does_not_answer_for_the_run(tmp_path: Path) -> None:
-    run = probe(tmp_path / "runs")
+    run = probed(tmp_path / "runs")
     assert cli.main(["export", str(run.folder), "--to", "safetensors"]) == 0
     assert (run.folder / "model.safetensors").is_file()
-    calibrate_run(run.folder, Promises((0.9,)))
+    calibrate_run(run.folder, PromiseRequest((0.9,)))
     assert (
         Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9).promise is not None
     )
 
 
 def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:
-    run = probe(tmp_path)
+    run = probed(tmp_path)
     calibrate_run(run.folder)
     (run.folder / "calibration.json").rename(tmp_path / "elsewhere.json")
     (run.folder / "calibration.json").symlink_to(tmp_path / "elsewhere.json")

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 from hace import cli, write_hierarchy
 from hace.data import synthetic_features
 from hace.errors import ConfigError, DataError, FormatError
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
-from hace.lab.serve.finished_models import rescored
+from hace.lab.serve.load_run import rescored
 from tests.run_files import edit_json, reseal
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}
@@ -60,7 +60,7 @@ def runs(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run
         "file": config(data=own),
         "rooted": config(data=DataConfig(own.name, own.root, own.hierarchy, root_node=False)),
     }
-    found = dict(zip(configs, run_probes(list(configs.values()), out), strict=True))
+    found = dict(zip(configs, probe(list(configs.values()), out), strict=True))
     assert all(run.status == "finished" for run in found.values())
     return found
 
@@ -230,7 +230,7 @@ def test_another_hierarchy(runs: dict[str, Run], tmp_path: Path, monkeypatch: py
 def test_runs_on_other_samples_do_not_compare(
     runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (other,) = run_probes([config(validation=0.2, evaluate="val", seed=1)], tmp_path)
+    (other,) = probe([config(validation=0.2, evaluate="val", seed=1)], tmp_path)
     message = refused(capsys, "--run", runs["val"].folder, "--compare", other.folder)
     assert "have different val samples: 16 and 16" in message
     message = refused(capsys, "--run", runs["hace"].folder, "--compare", runs["rooted"].folder)
@@ -317,7 +317,7 @@ def test_real_features(
         hierarchy=str(real_data("cub200_hierarchy") / "cub_wikispecies.parent-child.txt"),
     )
     settings = {"data": data, "epochs": 2, "batch_size": 256, "lr": 8.0}
-    first, second = run_probes([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
+    first, second = probe([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
     found = evaluated("--run", first.folder, "--compare", second.folder, "--replicates", "20")
     assert first.result is not None
     assert second.result is not None

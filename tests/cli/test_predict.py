@@ -22,12 +22,12 @@ from torch import Tensor
 from hace import Hierarchy, cli, write_hierarchy
 from hace.data import synthetic_features
 from hace.errors import ConfigError, DataError, FormatError
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
-from hace.lab.serve.finished_models import Vision
+from hace.lab.serve.load_run import Vision
 from hace.lab.serve.predictor import Predictor, Question
-from hace.lab.train.train import run_train
+from hace.lab.train.train import train
 from tests.backbone_files import COMMAND, SIZE, VIT, save_weights, toy_images
 from tests.run_files import reseal
 
@@ -51,7 +51,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     config = ProbeConfig(
         data=DataConfig("features", root=str(folder / "F")), loss=LossConfig("hace"), epochs=20, lr=4.0
     )
-    (run,) = run_probes([config], folder / "runs")
+    (run,) = probe([config], folder / "runs")
     run.folder.rename(folder / "probe")
     images = toy_images()["test"]
     (folder / "images" / "more").mkdir(parents=True)
@@ -59,7 +59,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         images.image(i).save(folder / "images" / ("" if i < 9 else "more") / f"{i:02d}.png")
     (folder / "images" / "notes.txt").write_text("no image")
     data = DataConfig("synthetic", options={"classes": 6, "train": 5, "test": 2})
-    run_train(TrainConfig(data=data, model=VIT, epochs=2, batch_size=10, lr=0.05), folder / "train")
+    train(TrainConfig(data=data, model=VIT, epochs=2, batch_size=10, lr=0.05), folder / "train")
     return folder
 
 
@@ -75,7 +75,7 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "new.npy", test.x)
     write_hierarchy(h, folder / "tree.json")
     source = DataConfig("features", root=str(folder / "x.npz"), hierarchy=str(folder / "tree.json"))
-    (run,) = run_probes([ProbeConfig(data=source, epochs=3, lr=2.0, normalize="standard")], folder / "runs")
+    (run,) = probe([ProbeConfig(data=source, epochs=3, lr=2.0, normalize="standard")], folder / "runs")
     run.folder.rename(folder / "probe")
     return folder
 

@@ -10,7 +10,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError
-from hace.lab.probe.probe import loss_grid
+from hace.lab.probe import loss_grid
 from hace.lab.runs.config import LossConfig
 from hace.lab.runs.run import Run, read_run
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from hace import DataError, predict
-from hace.decisions.expected import least_cost
-from hace.hierarchy.index import leaf_ranges
+from hace.decisions.cost_rules import least_cost
+from hace.hierarchy.derived import leaf_ranges
 from hace.losses import kernels
 from tests.hierarchies import ANIMALS, NAMED, random_plain
 

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hace import DataError, Hierarchy
-from hace.decisions.ladders import walk_down
 from hace.decisions.rules import all_levels
 from hace.decisions.scores import Scores, rank_leaves
-from hace.hierarchy.index import layout
+from hace.decisions.threshold_rules import walk_down
+from hace.hierarchy.derived import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns, best_of_levels, level_squares, spread, walk

@@ -10,9 +10,9 @@ import pytest
 
 from hace import Hierarchy, guaranteed_threshold
 from hace.decisions import GuaranteedThreshold, Scores
-from hace.decisions.ladders import outcomes_of
+from hace.decisions.threshold_rules import outcomes_of
 from hace.errors import ConfigError, DataError
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 
@@ -66,12 +66,12 @@ def test_the_threshold_is_the_least_that_the_definition_allows(share: float | No
 
 def test_a_loss_never_grows_with_the_threshold() -> None:
     from hace.decisions.group_promises import GroupPromise, group_places
-    from hace.decisions.promises import Promise
+    from hace.decisions.promises import RiskBound
 
     z, y, group = calls(np.random.default_rng(3), 30, 20, 0.7)
     outcomes, place = outcomes_of(Scores(z, TREE), y), group_places(group, len(y))[1]
     for share in (None, Fraction(9, 10)):
-        promise = GroupPromise(Promise.of_accuracy(0.9, None, "samples"), share)
+        promise = GroupPromise(RiskBound.of_accuracy(0.9, None, "samples"), share)
         each = np.stack([promise.losses(outcomes, place, t) for t in outcomes.thresholds()])  # t falls
         assert (np.diff(each, axis=0) >= 0).all()
 

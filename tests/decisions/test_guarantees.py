@@ -16,12 +16,12 @@ from scipy.stats import binom
 
 from hace import DataError, Hierarchy, guaranteed_threshold, predict
 from hace.decisions import GuaranteedThreshold
-from hace.decisions.ladders import NOTHING, Outcomes, greatest_distance, outcomes_of
-from hace.decisions.promises import Promise
+from hace.decisions.promises import RiskBound
 from hace.decisions.scores import Scores
+from hace.decisions.threshold_rules import NOTHING, Outcomes, greatest_distance, outcomes_of
 from hace.errors import ConfigError, HierarchyError
+from hace.hierarchy.derived import is_above
 from hace.hierarchy.distances import DISTANCES
-from hace.hierarchy.index import is_above
 from tests.hierarchies import ANIMALS, DIAMOND, RAGGED, Plain, random_plain
 from tests.reference import structure
 
@@ -155,7 +155,7 @@ def test_the_promise_is_kept(
     """400 calibrations, each judged on all samples."""
     h, z, y = population
     found = outcomes_of(Scores(z, h, outputs="leaves"), y, rule=rule)
-    promise = Promise.of_accuracy(accuracy, confidence, of)
+    promise = RiskBound.of_accuracy(accuracy, confidence, of)
     risks, silent = simulated(promise, found, number)
     assert silent <= 60
     alpha = 1 - accuracy
@@ -168,7 +168,7 @@ def test_the_promise_is_kept(
         assert (risks > alpha / 2).mean() > 0.5  # and it is not idle
 
 
-def simulated(promise: Promise, found: Outcomes, number: int, draws: int = 400) -> tuple[np.ndarray, int]:
+def simulated(promise: RiskBound, found: Outcomes, number: int, draws: int = 400) -> tuple[np.ndarray, int]:
     """The risk of many calibrations on all samples, 0 where nothing is answered; and how many answer nothing."""
     rng, risks, silent = np.random.default_rng(0), [], 0
     for _ in range(draws):
@@ -185,9 +185,9 @@ def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: 
     h, z, y = population
     found = outcomes_of(Scores(z, h, outputs="leaves"), y, distance=distance)
     most = greatest_distance(h, distance)
-    risks, _ = simulated(Promise.of_distance(at_most, None, most), found, 99)
+    risks, _ = simulated(RiskBound.of_distance(at_most, None, most), found, 99)
     assert 0.8 * at_most < risks.mean() * most <= at_most + 2 * most * risks.std() / 20
-    risks, _ = simulated(Promise.of_distance(at_most, 0.9, most), found, 300)
+    risks, _ = simulated(RiskBound.of_distance(at_most, 0.9, most), found, 300)
     assert (risks * most > at_most).mean() <= 0.1
     assert risks.mean() * most > at_most / 3
 
@@ -203,14 +203,14 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
     false = rng.random(len(score)) < 0.22
     lost = np.where(false, score, -np.inf)[:, None], false[:, None].astype(int)
     found = Outcomes(*lost, score, np.zeros(len(score), dtype=int), score[:, None])
-    _, silent = simulated(Promise.of_accuracy(0.8, 0.9, "answers"), found, 300, draws=200)
+    _, silent = simulated(RiskBound.of_accuracy(0.8, 0.9, "answers"), found, 300, draws=200)
     assert silent >= 180
 
 
 @pytest.mark.slow
 def test_the_finite_sample_correction_is_needed() -> None:
     """With continuous scores the mean risk is known: floor(alpha (n + 1)) / (n + 1). Without the + 1 it is 4/31."""
-    promise, rng = Promise.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
+    promise, rng = RiskBound.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
     ones = np.ones((30, 1), dtype=int)
     draws = []
     for row in rng.random((4000, 30)):
@@ -218,7 +218,7 @@ def test_the_finite_sample_correction_is_needed() -> None:
         draws.append(Outcomes(row[:, None], ones, row, ones[:, 0], np.column_stack([row, true])))
     risk = np.array([1 - promise.threshold(row) for row in draws])
     assert risk.mean() == pytest.approx(3 / 31, abs=0.003)
-    strict = Promise.of_accuracy(
+    strict = RiskBound.of_accuracy(
         0.9, 0.9, "samples"
     )  # no more than a tenth of calibrations break the promise
     broken = np.mean([1 - strict.threshold(row) > 0.1 for row in draws])
@@ -468,7 +468,7 @@ def test_groups_say_whether_they_hold_together(population: tuple) -> None:
 def test_extreme_promises_end(accuracy: float, confidence: float | None, of: str, needed: int | None) -> None:
     """Neither a scan over billions of sizes nor the logarithm of 0."""
     began = time.process_time()
-    found = Promise.of_accuracy(accuracy, confidence, of).needed()
+    found = RiskBound.of_accuracy(accuracy, confidence, of).needed()
     assert time.process_time() - began < 1
     assert needed is None or found == pytest.approx(needed, rel=1e-8)
     h = Hierarchy.flat(["a", "b"])

@@ -8,8 +8,8 @@ import torch
 
 from benchmarks.literature import most_probable_informative, plurality
 from hace import Hierarchy, HierarchyError, predict
-from hace.decisions.ladders import hedge_ladder
 from hace.decisions.scores import Scores
+from hace.decisions.threshold_rules import hedge_ladder
 from hace.errors import ConfigError
 from tests.hierarchies import ANIMALS, DIAMOND, NAMED, Plain, random_plain
 from tests.reference import decisions as oracle

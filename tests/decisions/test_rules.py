@@ -12,9 +12,9 @@ import torch
 
 from hace import DataError, Hierarchy, HierarchyError
 from hace.decisions import Decisions
-from hace.decisions.ladders import walk_down
 from hace.decisions.rules import all_levels, predict
 from hace.decisions.scores import Scores, rank_leaves, subset_mask
+from hace.decisions.threshold_rules import walk_down
 from hace.errors import ConfigError
 from hace.hierarchy.distances import DISTANCES
 from tests.hierarchies import (

@@ -27,7 +27,7 @@ from hace import (
     SoftLabelLoss,
     SoftMarginLoss,
 )
-from hace.hierarchy.index import reachability_matrix
+from hace.hierarchy.derived import reachability_matrix
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (
     CASES,

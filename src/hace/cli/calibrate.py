@@ -51,7 +51,7 @@ from hace.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.run_calibration import Calibration, Promises
+    from hace.lab.serve.run_calibration import Calibration, PromiseRequest
 
 PROMISED = {
     "samples": "of all samples, at most 1 - accuracy get a false answer",
@@ -91,13 +91,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
-    from hace.lab.serve.finished_models import open_finished
-    from hace.lab.serve.run_calibration import Promises, calibrate_run
+    from hace.lab.serve.load_run import open_finished
+    from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
     )
-    asked = Promises(accuracies, of, args.confidence, args.rule, args.group_share)
+    asked = PromiseRequest(accuracies, of, args.confidence, args.rule, args.group_share)
     files = ("hierarchy", "scores", "labels", "groups")
     of_files = [f"--{name}" for name in files if getattr(args, name) is not None]
     if args.run_folder is None:
@@ -134,7 +134,7 @@ def scores_as_asked(args: argparse.Namespace, h: Hierarchy) -> dict[str, Any]:
     return {"pool": args.pool, "subset": subset, "prior": prior_of(args.prior, h)}
 
 
-def calibrate_file(args: argparse.Namespace, asked: Promises) -> Calibration:
+def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibration:
     """Calibrate scores from a file."""
     import numpy as np
     import torch

@@ -65,7 +65,7 @@ from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.finished_models import Rescored
+    from hace.lab.serve.load_run import Rescored
     from hace.metrics import Evaluation
 
 
@@ -349,7 +349,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
         )
     if promise is not None:
         found.check_use(None, *restrictions(args, h), again)
-    sure = None if promise is None else found.promise(*promise, again)
+    sure = None if promise is None else found.threshold_for(*promise, again)
     return {"temperature": found.temperature, "promise": sure}
 
 
@@ -358,7 +358,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
 
 def models_of_runs(args: argparse.Namespace) -> Given:
     """A run, and a second one or a file of scores to compare it with."""
-    from hace.lab.serve.finished_models import rescored
+    from hace.lab.serve.load_run import rescored
     from hace.lab.study.methods import without_common_end
 
     given = [
@@ -392,7 +392,7 @@ def models_of_runs(args: argparse.Namespace) -> Given:
 def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:
     """The run of --compare, on the samples of the first; its data are in --data-root too, if both runs saw the same data."""
     from hace.lab.runs.run import read_run
-    from hace.lab.serve.finished_models import rescored
+    from hace.lab.serve.load_run import rescored
 
     prints = {read_run(folder).about["data"]["fingerprint"] for folder in (args.run_folder, args.compare)}
     root = args.data_root if len(prints) == 1 else None
@@ -430,7 +430,7 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
         found.check_use(None, *restrictions(args, scored.hierarchy), f"hace calibrate {folder}")
         calibration = {
             "temperature": found.temperature,
-            "promise": found.promise(*promise, f"hace calibrate {folder}"),
+            "promise": found.threshold_for(*promise, f"hace calibrate {folder}"),
             "remark": no_test(scored.split, found.split),
         }
     return Model(folder, title, evaluate, calibration)

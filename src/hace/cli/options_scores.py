@@ -189,7 +189,7 @@ def warn_of_probabilities(scores: ScoreFile) -> None:
 
 def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
     """The value of --threshold: a probability, or one per level with commas."""
-    from hace.decisions.ladders import level_thresholds
+    from hace.decisions.threshold_rules import level_thresholds
 
     try:
         numbers = [float(word) for word in text.split(",")]

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         given = {"checkpoint": args.checkpoint, "calibration": args.calibration}
         predictor = Predictor.from_run(args.run_folder, device=device, **given)
         asked = question(args, predictor)
-        promise = predictor.promise(asked)
+        promise = predictor.threshold_for(asked)
         if promise is not None:
             shown = form == "table" and args.out is None
             print(promise_text(promise), file=sys.stdout if shown else sys.stderr)

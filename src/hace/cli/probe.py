@@ -83,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
     """Train, and print the table."""
     import torch
 
-    from hace.lab.probe.probe import loss_grid
+    from hace.lab.probe import loss_grid
     from hace.lab.report.results import MethodScores, chosen_runs
     from hace.lab.report.study_report import notes
 
@@ -123,7 +123,7 @@ def make_runs(
     seeds: Sequence[int],
 ) -> list[Record]:
     """Every loss at every rate and seed, made or read; several rates become part of the titles."""
-    from hace.lab.probe.probe import load_sources, passes, run_folder, run_pass
+    from hace.lab.probe import load_sources, passes, run_folder, run_pass
     from hace.lab.runs.process import progress
     from hace.lab.runs.run import read_run
     from hace.lab.study.cells import CellKey, Record

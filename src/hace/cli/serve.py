@@ -135,7 +135,7 @@ def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
     from hace.data import load_dataset
     from hace.lab.features.backbones import bare_model, load_backbone
     from hace.lab.features.extraction import extract
-    from hace.lab.probe.probe import run_probes
+    from hace.lab.probe import probe
     from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
     from hace.lab.serve.page import some_samples
     from hace.lab.serve.run_calibration import calibrate_run
@@ -148,6 +148,6 @@ def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
     extract(pictures, load_backbone("test_resnet", checkpoint=weights, image_size=32), features)
     data = DataConfig("features", root=str(features))
     how = {"validation": 0.3, "normalize": "standard", "epochs": 30, "lr": 4}
-    (made,) = run_probes([ProbeConfig(data=data, loss=LossConfig("hace"), **how)], folder)
+    (made,) = probe([ProbeConfig(data=data, loss=LossConfig("hace"), **how)], folder)
     calibrate_run(made.folder)
     return made.folder, some_samples(pictures["test"])

@@ -90,11 +90,11 @@ def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
     if main:  # at once: libraries and data take their time
         print(f"loading {config.data.name} and {config.model}", file=sys.stderr, flush=True)
     from hace.lab.runs.process import Stopped, progress
-    from hace.lab.train.train import run_train
+    from hace.lab.train.train import train
 
     try:
         with progress("training", "images", sys.stderr if main else None) as start:
-            run = run_train(config, out, resume=resume, progress=start, report=_print_epoch)
+            run = train(config, out, resume=resume, progress=start, report=_print_epoch)
     except Stopped as stopped:
         if main:
             print(stopped, file=sys.stderr)

@@ -53,7 +53,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.formats.score_files import read_list
     from hace.lab.runs.config import DataConfig
     from hace.lab.runs.samples import data_of
-    from hace.lab.study.unseen import METHODS, Rows, UnseenStudy, card, write_rows
+    from hace.linear.unseen_classes import METHODS, Rows, UnseenStudy, card, write_rows
 
     options = numbers(reader_options(args.option))
     data = data_of(DataConfig("features", args.features, hierarchy=args.hierarchy, options=options))

@@ -2,8 +2,6 @@
 
 A data set is a hierarchy and, for each split, labels (nodes at any level) with images (`Samples`) or frozen features
 (`Features`). `DATASETS` lists them all; a new one is a function that returns a `Dataset`, and an entry there.
-
-Imports `files`, `hierarchy` and `formats`. Knows nothing of runs or studies.
 """
 
 from __future__ import annotations

@@ -14,9 +14,9 @@ from hace.data.cifar100 import load_cifar100
 from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
 from hace.data.fine_grained import load_aircraft, load_nabirds
-from hace.data.own_images import load_folders, load_manifest
-from hace.data.own_texts import load_texts
+from hace.data.image_lists import load_folders, load_manifest
 from hace.data.synthetic import synthetic_features, synthetic_images
+from hace.data.text_table import load_texts
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.formats import read_hierarchy
 

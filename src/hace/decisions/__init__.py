@@ -1,7 +1,5 @@
 """From any model's scores to answers: the best class, the node at a level, the deepest node the model is sure of, or the
 answer of least expected cost.
-
-Imports `errors`, `hierarchy` and `losses`.
 """
 
 from __future__ import annotations

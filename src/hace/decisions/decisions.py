@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import layout
+from hace.hierarchy.derived import layout
 
 if TYPE_CHECKING:
     import pandas as pd

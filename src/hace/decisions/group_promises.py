@@ -30,8 +30,8 @@ from typing import Any
 
 import numpy as np
 
-from hace.decisions.ladders import NOTHING, Outcomes
-from hace.decisions.promises import Promise
+from hace.decisions.promises import RiskBound
+from hace.decisions.threshold_rules import NOTHING, Outcomes
 from hace.errors import DataError
 
 _WHOLE = 1 << 20  # a group's mean loss is rounded up to so many parts, so that tests are exact
@@ -43,15 +43,15 @@ _FIXED = 1 / (1 + np.exp(-np.linspace(9.037, -5.013, 142)))
 class GroupPromise:
     """A promise about the samples or the answers of a new group: on average, or in a share of new groups."""
 
-    inside: Promise
+    inside: RiskBound
     share: Fraction | None = None
 
     @property
-    def over_groups(self) -> Promise:
+    def over_groups(self) -> RiskBound:
         """The promise about losses of groups that makes this one true."""
         if self.share is not None:
-            return Promise(1 - self.share, self.inside.delta, "samples")
-        return Promise(self.inside.alpha, self.inside.delta, "samples", _WHOLE)
+            return RiskBound(1 - self.share, self.inside.delta, "samples")
+        return RiskBound(self.inside.alpha, self.inside.delta, "samples", _WHOLE)
 
     def losses(self, outcomes: Outcomes, place: np.ndarray, threshold: float) -> np.ndarray:
         """(G,) the loss of each group, in parts of the greatest; ``place`` (S,) counts the groups from 0."""

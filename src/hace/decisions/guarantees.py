@@ -12,7 +12,10 @@ from torch import Tensor
 from hace.checks import is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.group_promises import GroupPromise, group_places
-from hace.decisions.ladders import (
+from hace.decisions.promises import PROMISES, RiskBound, share_of
+from hace.decisions.rules import decide
+from hace.decisions.scores import Scores
+from hace.decisions.threshold_rules import (
     LADDERS,
     NOTHING,
     Outcomes,
@@ -21,13 +24,10 @@ from hace.decisions.ladders import (
     no_answers,
     outcomes_of,
 )
-from hace.decisions.promises import PROMISES, Promise, share_of
-from hace.decisions.rules import decide
-from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import layout
 from hace.hierarchy.distances import DISTANCES
-from hace.hierarchy.index import layout
 
 _FORMAT = "hace.threshold.1"
 _OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of promises about new groups
@@ -386,22 +386,22 @@ def _promise(
     of: str,
     distance: str | None,
     at_most: float | None,
-) -> Promise:
+) -> RiskBound:
     if distance is None:
         if at_most is not None:
             raise ConfigError(
                 "at_most needs distance: the convention it is measured in. Give distance='lca_height'."
             )
-        return Promise.of_accuracy(0.95 if accuracy is None else accuracy, confidence, of)
+        return RiskBound.of_accuracy(0.95 if accuracy is None else accuracy, confidence, of)
     if accuracy is not None or of != "samples" or at_most is None:
         raise ConfigError(
             "A promise of distance must have at_most, the mean distance over all samples, no accuracy, and of='samples'. "
             f"Got at_most={at_most!r}, accuracy={accuracy!r}, of={of!r}."
         )
-    return Promise.of_distance(at_most, confidence, greatest_distance(hierarchy, distance))
+    return RiskBound.of_distance(at_most, confidence, greatest_distance(hierarchy, distance))
 
 
-def _thresholds(promise: Promise, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
+def _thresholds(promise: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
     """The threshold of each group, or of None: all samples; or an error that names every group without one."""
     found, problems = {}, []
     for name, rows in members.items():

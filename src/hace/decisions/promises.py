@@ -34,7 +34,7 @@ from fractions import Fraction
 import numpy as np
 
 from hace.checks import is_number
-from hace.decisions.ladders import NOTHING, Outcomes
+from hace.decisions.threshold_rules import NOTHING, Outcomes
 from hace.errors import ConfigError, DataError
 
 PROMISES = ("samples", "answers")
@@ -42,7 +42,7 @@ _CHOOSING = 5  # one sample in so many chooses the thresholds that the others te
 
 
 @dataclass(frozen=True)
-class Promise:
+class RiskBound:
     """What a threshold guarantees.
 
     Attributes:
@@ -58,7 +58,7 @@ class Promise:
     most: int = 1
 
     @classmethod
-    def of_accuracy(cls, accuracy: float, confidence: float | None, of: str) -> Promise:
+    def of_accuracy(cls, accuracy: float, confidence: float | None, of: str) -> RiskBound:
         """A promise about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
         if of not in PROMISES:
             raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
@@ -71,7 +71,7 @@ class Promise:
         return cls(alpha, _delta(confidence), of)
 
     @classmethod
-    def of_distance(cls, at_most: float, confidence: float | None, most: int) -> Promise:
+    def of_distance(cls, at_most: float, confidence: float | None, most: int) -> RiskBound:
         """A promise about the mean distance of false answers, where no distance is above ``most``."""
         if not is_number(at_most) or not 0 < at_most < most:
             raise ConfigError(

@@ -11,13 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hace.decisions.cost_rules import best_expected, least_cost
 from hace.decisions.decisions import Decisions
-from hace.decisions.expected import best_expected, least_cost
-from hace.decisions.ladders import answer_or_own, climb, deepest_above, hedge
 from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
+from hace.decisions.threshold_rules import answer_or_own, climb, deepest_above, hedge
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import layout
+from hace.hierarchy.derived import layout
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_of_levels
 

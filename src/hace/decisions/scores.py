@@ -15,7 +15,7 @@ from torch import Tensor
 from hace.checks import check_choice, is_number
 from hace.errors import ConfigError, DataError, HierarchyError, nearest
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import layout
+from hace.hierarchy.derived import layout
 from hace.hierarchy.names import known_names, score_columns
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns

@@ -20,7 +20,7 @@ from torch import Tensor
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 
 _LARGEST = 1e200  # difference of two scores: beyond it sums overflow, and no temperature makes sense
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima

@@ -1,6 +1,6 @@
 """Drawings of hierarchies: pictures (.png, .svg) and one interactive page (.html) that needs no network.
 
-Imports `errors`, `files` and `hierarchy`; Jinja2, which comes with torch, for pages; matplotlib only for pictures.
+Pages need Jinja2, which comes with torch; pictures need matplotlib.
 """
 
 from __future__ import annotations

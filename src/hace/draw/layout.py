@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import leaf_counts
+from hace.hierarchy.derived import leaf_counts
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy

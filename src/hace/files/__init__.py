@@ -1,4 +1,1 @@
-"""Bytes in and out: the only way to read files from outside, and to write files whole or not at all.
-
-Imports `errors` only.
-"""
+"""Bytes in and out: the only way to read files from outside, and to write files whole or not at all."""

@@ -1,14 +1,14 @@
 """Readers and writers of hierarchies, and readers of scores and labels: what other programs write, and what they read.
 
-`hierarchies` lists every format: its suffixes, the function that reads it and the one that writes it. A reader is a function
+`readers` lists every format: its suffixes, the function that reads it and the one that writes it. A reader is a function
 from a `SourceText` (or a folder) to a `Draft`; a new format is one such function and one entry there. Files are opened by
-`hace.files` alone. Imports `errors`, `files` and `hierarchy`.
+`hace.files` alone.
 """
 
 from __future__ import annotations
 
 from hace.formats.folders import fgvc_hierarchy, nabirds_hierarchy
-from hace.formats.hierarchies import (
+from hace.formats.readers import (
     FORMATS,
     Format,
     cifar100_hierarchy,

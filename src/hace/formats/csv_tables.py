@@ -10,8 +10,8 @@ from itertools import chain
 
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
+from hace.formats.draft import Draft, SourceText, quoted, similar
 from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
-from hace.formats.source import Draft, SourceText, quoted, similar
 from hace.formats.taxonomies import (
     OTHER_NAMES,
     RANKS,

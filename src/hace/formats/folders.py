@@ -8,8 +8,8 @@ from pathlib import Path
 
 from hace.errors import FormatError
 from hace.files.reading import reason
+from hace.formats.draft import Draft, Places, Problems, SourceText, build, quoted, read_source
 from hace.formats.graphs import parse_edges, parse_names
-from hace.formats.source import Draft, Places, Problems, SourceText, build, quoted, read_source
 from hace.hierarchy import Hierarchy
 
 # The levels from the top down, and the files that list their names.

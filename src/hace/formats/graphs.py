@@ -9,7 +9,7 @@ from typing import Any
 
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
-from hace.formats.source import Draft, Places, Problems, SourceText, quoted
+from hace.formats.draft import Draft, Places, Problems, SourceText, quoted
 from hace.formats.taxonomies import check_relations, json_taxonomy
 from hace.hierarchy import Hierarchy
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from hace.errors import ConfigError, FormatError
-from hace.formats.source import Draft, SourceText, quoted
+from hace.formats.draft import Draft, SourceText, quoted
 from hace.formats.taxonomies import check_relations, note_ontology, resolved
 
 _STANZA = re.compile(r"\[([A-Za-z][\w-]*)\]\s*(!.*)?")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from hace.errors import ConfigError, FormatError, HierarchyError, listed
-from hace.formats.source import Draft, SourceText, quoted
+from hace.formats.draft import Draft, SourceText, quoted
 from hace.hierarchy.matching import AUTHOR
 
 RANKS = (

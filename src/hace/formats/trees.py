@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from hace.errors import FormatError, HierarchyError
-from hace.formats.source import Draft, Places, SourceText, quoted
+from hace.formats.draft import Draft, Places, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
 DASHED = re.compile(r"(-+)[ \t]+(?=\S)")

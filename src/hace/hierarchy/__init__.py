@@ -1,6 +1,6 @@
 """The label hierarchy: the only owner of node order, label order and the map between them.
 
-Imports `errors` and `checks` only. Nothing here reads a file; :mod:`hace.formats` does.
+Nothing here reads a file; :mod:`hace.formats` does.
 """
 
 from __future__ import annotations

@@ -1,10 +1,11 @@
-"""Lowest common ancestors and distances, in bulk and without an n x n matrix.
+"""How nodes relate: lowest common ancestors, distances and information, in bulk and without an n x n matrix.
 
 Works on arrays in node order; :class:`hace.Hierarchy` is the front door.
 """
 
 from __future__ import annotations
 
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -12,6 +13,7 @@ import numpy as np
 
 from hace.errors import HierarchyError
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import derived, leaf_counts
 
 if TYPE_CHECKING:
     from hace.hierarchy.hierarchy import Hierarchy
@@ -174,8 +176,11 @@ def _max_distance_on_dag(h: Hierarchy, distance: str) -> int:
     return best
 
 
+@derived
 def _climbs(h: Hierarchy) -> IntArray:
-    """Fewest edges from each node of a DAG up to the root, or to the virtual root."""
+    """(N,) fewest edges from each node up to the root, or to the virtual root."""
+    if h.is_tree:
+        return h.depths
     rows = h._ancestor_rows
     is_top = np.bincount(h.edges[:, 1], minlength=h.num_nodes)[rows.node] == 0
     steps = np.where(is_top, rows.steps, h.num_nodes)
@@ -188,3 +193,83 @@ def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
     total = np.cumsum(rows.start[u + 1] - rows.start[u])
     cuts = np.flatnonzero(np.diff(total // _CHUNK)) + 1  # where the running sum passes a multiple
     return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(u)])]
+
+
+@derived
+def relations(hierarchy: Hierarchy) -> Relations:
+    """The relations of a hierarchy; the same object on every call, so that its tables are made once."""
+    return Relations(hierarchy)
+
+
+class Relations:
+    """Tables of single nodes, and distances, common ancestors and information of pairs; the node -1 is no answer."""
+
+    def __init__(self, hierarchy: Hierarchy) -> None:
+        self.hierarchy = hierarchy
+
+    @cached_property
+    def information(self) -> np.ndarray:
+        """(N + 1,) I(v) = -log2(share of the leaves under v) in bits; 0 for the virtual root, in the last place."""
+        return np.append(np.log2(self.hierarchy.num_leaves) - np.log2(leaf_counts(self.hierarchy)), 0.0)
+
+    @cached_property
+    def specificity(self) -> np.ndarray:
+        """(N + 1,) information as a share of log2 n, the most there is; 1 throughout where there is one leaf."""
+        most = np.log2(self.hierarchy.num_leaves)
+        return self.information / most if most else np.ones(len(self.information))
+
+    @cached_property
+    def ancestor_counts(self) -> IntArray:
+        """(N + 1,) the number of ancestors of each node, itself included and the root excluded."""
+        h = self.hierarchy
+        if h.is_tree:
+            return np.append(h.depths, 0)
+        _, descendant = h.reachability()
+        return np.append(np.bincount(descendant, minlength=h.num_nodes) - int(h.rooted), 0)
+
+    @cached_property
+    def levels(self) -> dict[int, IntArray]:
+        """(N + 1,) by level, each node carried to it; -1, no answer, stays -1 in the last place. Trees and forests only."""
+        h = self.hierarchy
+        last = h.max_depth + len(h.rank_names)
+        return {k: np.append(h.level_nodes(k), -1) for k in range(int(not h.rooted), last + 1)}
+
+    def lca(self, answer: IntArray, truth: IntArray) -> IntArray:
+        """Lowest common ancestor of each pair, -1 where only the virtual root is above both."""
+        out = np.full(answer.shape, -1, dtype=np.int64)
+        real = answer >= 0
+        out[real] = lca_nodes(self.hierarchy, answer[real], truth[real])
+        return out
+
+    def distance(self, answer: IntArray, truth: IntArray, distance: str) -> IntArray:
+        """Distance of each pair; no answer counts as the virtual root."""
+        h = self.hierarchy
+        check_distance(distance)
+        real = answer >= 0
+        out = np.empty(answer.shape, dtype=np.int64)
+        out[real] = h.distances(answer[real], truth[real], distance, labels="nodes")
+        if not real.all():
+            above = {"lca_height": virtual_height(h), "lca_depth": h.max_depth}
+            out[~real] = _climbs(h)[truth[~real]] if distance == "edges" else above[distance]
+        return out
+
+    def shared_ancestors(self, answer: IntArray, truth: IntArray) -> IntArray:
+        """The number of common ancestors of each pair, themselves included and the root excluded."""
+        if self.hierarchy.is_tree:
+            return self.ancestor_counts[self.lca(answer, truth)]
+        counts = np.bincount(self._common(answer, truth)[0], minlength=len(answer))
+        return np.maximum(counts - int(self.hierarchy.rooted), 0)
+
+    def shared_information(self, answer: IntArray, truth: IntArray) -> np.ndarray:
+        """I of the most specific common ancestor of each pair."""
+        if self.hierarchy.is_tree:
+            return self.information[self.lca(answer, truth)]
+        out = np.zeros(len(answer))
+        pair, node = self._common(answer, truth)
+        np.maximum.at(out, pair, self.information[node])
+        return out
+
+    def _common(self, answer: IntArray, truth: IntArray) -> tuple[IntArray, IntArray]:
+        real = np.flatnonzero(answer >= 0)
+        pair, node, _ = self.hierarchy._ancestor_rows.common(answer[real], truth[real])
+        return real[pair], node

@@ -11,8 +11,8 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import derived
 from hace.hierarchy.hierarchy import Hierarchy
-from hace.hierarchy.index import derived
 
 LABEL_KINDS = ("auto", "index", "id")
 

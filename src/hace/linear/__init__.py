@@ -2,8 +2,7 @@
 
 A probe is one linear layer of ``loss.num_outputs`` on features that never change. :func:`fit_heads` trains a whole grid of
 losses, rates and decays in one pass over the features: it fetches each batch once, and heads with the same loss
-share its call. :class:`hace.HACEClassifier`, in `estimator`, needs scikit-learn. Imports `errors`,
-`hierarchy`, `losses` and `decisions`.
+share its call. :class:`hace.HACEClassifier`, in `estimator`, needs scikit-learn.
 """
 
 from hace.linear.fit import fit_heads, head_scores

@@ -21,7 +21,7 @@ from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.temperature import fit_temperature
 from hace.errors import ConfigError, DataError, install
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.linear import labels as reading
 from hace.linear.features import LabelledFeatures, as_weights
 from hace.linear.fit import fit_heads

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.losses.base import HierarchicalLoss
 
 _CHUNK = 8192  # rows checked or scored at once

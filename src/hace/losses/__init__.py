@@ -2,7 +2,7 @@
 
 `numerics` and `kernels` compute on tensors alone, `head` maps columns to nodes, `tables` builds targets, `base` keeps the torch
 contract and chooses the form that computes, `table_loss` is the one equation; each family of losses has one file, and
-`registry` lists them. Imports `errors`, `checks` and `hierarchy`.
+`registry` lists them.
 """
 
 from __future__ import annotations

@@ -19,9 +19,9 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.names import node_titles
 from hace.losses import kernels
+from hace.losses.fused_linear import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.head import Head, LeafOutputs, Outputs, TableModule, output_logits
 from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss
-from hace.losses.last_layer import Layer, chunks_serve, layer_dtype, sample_losses
 
 if TYPE_CHECKING:
     from typing_extensions import Self

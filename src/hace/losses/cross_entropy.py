@@ -13,9 +13,9 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
 from hace.losses import tables
 from hace.losses.base import LeafLossOptions
+from hace.losses.fused_linear import PathRanges
 from hace.losses.head import LeafOutputs
 from hace.losses.kernels.losses import SOFT_LABELS, Call
-from hace.losses.last_layer import PathRanges
 from hace.losses.table_loss import TableLoss
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from torch import Tensor
 from hace.checks import check_number, is_number
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import leaf_ranges, preorder_labels
 from hace.hierarchy.distances import Distance, check_distance
-from hace.hierarchy.index import leaf_ranges, preorder_labels
 from hace.losses import numerics
 from hace.losses.base import LabelLoss, LeafLossOptions
 from hace.losses.head import LeafOutputs, TableModule

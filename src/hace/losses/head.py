@@ -19,8 +19,8 @@ from hace.checks import check_choice, check_number, is_number
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import derived, leaf_ranges, preorder_labels
 from hace.hierarchy.hierarchy import allow_in_checkpoints
-from hace.hierarchy.index import derived, leaf_ranges, preorder_labels
 from hace.losses import kernels, numerics
 from hace.losses.kernels.answers import spread
 from hace.losses.kernels.losses import Tree, kernel_log_probs, path_sums, path_sums_serve

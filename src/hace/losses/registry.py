@@ -23,9 +23,9 @@ from hace.losses.distance_losses import SimLoss as SimLoss
 from hace.losses.distance_losses import SoftMarginLoss as SoftMarginLoss
 from hace.losses.hace import HACELoss as HACELoss
 from hace.losses.hace import HCELoss as HCELoss
-from hace.losses.node_heads import ClassEmbeddingLoss as ClassEmbeddingLoss
-from hace.losses.node_heads import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
-from hace.losses.node_heads import LevelwiseLoss as LevelwiseLoss
+from hace.losses.node_losses import ClassEmbeddingLoss as ClassEmbeddingLoss
+from hace.losses.node_losses import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
+from hace.losses.node_losses import LevelwiseLoss as LevelwiseLoss
 
 LOSSES: Mapping[str, Callable[..., HierarchicalLoss]] = MappingProxyType(
     {

@@ -14,15 +14,15 @@ from hace.checks import check_choice, check_number, is_number
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import sparse_matrix
 from hace.hierarchy.distances import DISTANCES, Distance
-from hace.hierarchy.index import sparse_matrix
 from hace.losses import kernels, numerics, tables
 from hace.losses.base import HierarchicalLoss, LossOptions
 from hace.losses.distance_losses import LeafDistances, padded
+from hace.losses.fused_linear import Layer, PathRanges, path_losses
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
 from hace.losses.kernels.losses import Call, kernel_loss, make_call, tree_places
-from hace.losses.last_layer import Layer, PathRanges, path_losses
 from hace.losses.unseen import LeaveOneOut
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """How good answers are: plain functions on a batch, streaming classes, and all metrics of a model at once.
 
 The public names are listed once, in `__init__.pyi`; each loads its module on first use. The functions need torch and numpy, the
-streaming classes torchmetrics, :func:`evaluate` and :func:`compare` scipy. Imports `errors`, `hierarchy`, `losses` and
-`decisions`.
+streaming classes torchmetrics, :func:`evaluate` and :func:`compare` scipy.
 """
 
 from __future__ import annotations

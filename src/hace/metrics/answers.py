@@ -18,7 +18,7 @@ from hace.decisions.scores import as_nodes
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.metrics.measures import level_accuracy_measure
 from hace.metrics.metric_batch import MetricBatch
 

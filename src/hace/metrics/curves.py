@@ -11,10 +11,10 @@ import numpy as np
 import torch
 
 from hace.checks import MOST_BINS, check_choice, check_count, is_number
-from hace.decisions.ladders import best_by_information, level_thresholds, path_to_best_leaf, walk_down
+from hace.decisions.threshold_rules import best_by_information, level_thresholds, path_to_best_leaf, walk_down
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ def risk_curves(
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """What a threshold buys: the answers of :func:`hace.decisions.ladders.deepest_above` as it moves.
+    """What a threshold buys: the answers of :func:`hace.decisions.threshold_rules.deepest_above` as it moves.
 
     An answer is true if it is the truth or an ancestor of it. An answer at the root, or none, says nothing: it counts as
     true in ``precision`` and does not count in ``answer_precision``.

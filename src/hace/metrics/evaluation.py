@@ -20,7 +20,6 @@ from torch import Tensor
 from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.group_promises import group_places
-from hace.decisions.ladders import level_thresholds
 from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import (
     Scores,
@@ -31,10 +30,11 @@ from hace.decisions.scores import (
     row_blocks,
     subset_mask,
 )
+from hace.decisions.threshold_rules import level_thresholds
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import curves, measures

@@ -19,8 +19,8 @@ from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import is_above
 from hace.hierarchy.distances import check_distance
-from hace.hierarchy.index import is_above
 from hace.metrics.metric_batch import MetricBatch
 
 Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each

@@ -11,8 +11,9 @@ import numpy as np
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import level_choices
-from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch, relations
+from hace.hierarchy.derived import level_choices
+from hace.hierarchy.distances import relations
+from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
     import pandas as pd

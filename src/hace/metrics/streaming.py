@@ -30,8 +30,8 @@ except ImportError as error:  # pragma: no cover - the test hides torchmetrics i
 from hace.checks import MOST_BINS, check_choice, check_count
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import level_choices
 from hace.hierarchy.distances import check_distance
-from hace.hierarchy.index import level_choices
 from hace.metrics import curves, measures
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.measures import Measure, level_titles

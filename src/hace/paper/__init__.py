@@ -1,7 +1,7 @@
 """What is the paper's alone: its printed tables, recipes and studies, and what we assume about it.
 
-May import everything but `hace.cli`; only `hace.cli` may import it. General code takes what is the paper's as an argument:
-a study takes presets, a report takes sections.
+Only `hace.study` and the commands import it. All other code takes what is the paper's as an argument: a study takes presets,
+a report takes sections.
 
     paper_tables                     the printed numbers; claims and errata are in docs/paper.md
     ASSUMPTIONS                      what we assume where the paper says nothing

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from hace.formats.hierarchies import animals_hierarchy
+from hace.formats.readers import animals_hierarchy
 from hace.lab.report import About, write_records
 from hace.lab.report.results import Results
 from hace.lab.runs.config import LabelsConfig

@@ -11,10 +11,8 @@ import pytest
 
 from hace import DataConfig, Hierarchy, LossConfig, ProbeConfig
 from hace.cli import main
-from hace.lab.probe.probe import run_probes
-from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
-from hace.lab.report.results import TOP1, Comparison, Results
-from hace.lab.report.sure_answers import (
+from hace.lab.probe import probe
+from hace.lab.report.conformal import (
     AnswerLadder,
     confidence_columns,
     detail,
@@ -23,6 +21,8 @@ from hace.lab.report.sure_answers import (
     threshold,
     threshold_part,
 )
+from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
+from hace.lab.report.results import TOP1, Comparison, Results
 from hace.lab.report.verdict import _answer, caveats, commands, verdicts
 from hace.lab.study.cells import Record
 from hace.metrics.intervals import Interval
@@ -314,9 +314,7 @@ def test_the_commands_to_paste_make_the_run(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.chdir(tmp_path)
     data = DataConfig("synthetic-features", options={"classes": 6, "train": 40, "dim": 8})
     loss = LossConfig("hace", {"dilution": 0.3})
-    made = run_probes(
-        ProbeConfig(data=data, loss=loss, lr=2.0, epochs=3, weight_decay=1e-3), tmp_path / "study"
-    )
+    made = probe(ProbeConfig(data=data, loss=loss, lr=2.0, epochs=3, weight_decay=1e-3), tmp_path / "study")
     train, calibrate, predict, _ = commands(made)
     train = train.replace("\\\n", "")
     assert "--loss hace --dilution 0.3" in " ".join(train.split())

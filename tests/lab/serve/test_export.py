@@ -17,11 +17,11 @@ import torch
 from hace import Predictor
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.serve.export import export_run, prepare, write_hub_folder
 from hace.lab.serve.run_calibration import calibrate_run
-from hace.lab.train.train import run_train
+from hace.lab.train.train import train
 from tests.train_cases import tiny
 
 
@@ -29,7 +29,7 @@ from tests.train_cases import tiny
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A training with path sums."""
     config = tiny(loss=LossConfig("cross_entropy_paths"))
-    return run_train(config, tmp_path_factory.mktemp("runs")).folder
+    return train(config, tmp_path_factory.mktemp("runs")).folder
 
 
 def images(folder: Path | None = None) -> list[np.ndarray]:
@@ -66,7 +66,7 @@ def test_safetensors_and_the_folder_answer_as_the_run(run_folder: Path, tmp_path
 
 def test_a_hyperbolic_head_stays_one(tmp_path: Path) -> None:
     config = tiny(loss=LossConfig("cross_entropy_paths"), head=HeadConfig("poincare", curvature=0.5))
-    run = run_train(config, tmp_path / "run")
+    run = train(config, tmp_path / "run")
     export_run(run.folder, tmp_path / "a.safetensors")
     agree(tmp_path / "a.safetensors", run.folder, images())
     with pytest.raises(ConfigError, match="must end in a linear layer"):
@@ -86,7 +86,7 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     data = DataConfig("synthetic-features", options={"classes": 6, "dim": 8})
     config = ProbeConfig(data=data, epochs=2, loss=LossConfig(loss), normalize="standard", validation=0.3)
     config = replace(config, head=HeadConfig(head))
-    (run,) = run_probes([config], tmp_path / "runs")
+    (run,) = probe([config], tmp_path / "runs")
     calibrate_run(run.folder, temperature=1.5)
     export_run(run.folder, tmp_path / "a.safetensors")
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))

@@ -15,10 +15,10 @@ from safetensors.torch import load_file, save_file
 
 from hace import Predictor
 from hace.errors import FormatError, HaceError
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.serve.export import UNSEALED, export_run, parse_document, seal
-from hace.lab.serve.run_calibration import Promises, calibrate_run
+from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {
@@ -39,8 +39,8 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated probe as one file."""
     folder = tmp_path_factory.mktemp("export")
     data = DataConfig("synthetic-features", options={"classes": 5, "dim": 8, "train": 40, "test": 5})
-    (run,) = run_probes([ProbeConfig(data=data, epochs=2, validation=0.5)], folder)
-    calibrate_run(run.folder, Promises(accuracies=(0.6,)))
+    (run,) = probe([ProbeConfig(data=data, epochs=2, validation=0.5)], folder)
+    calibrate_run(run.folder, PromiseRequest(accuracies=(0.6,)))
     export_run(run.folder, folder / "a.safetensors")
     return folder / "a.safetensors"
 

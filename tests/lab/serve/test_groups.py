@@ -12,7 +12,7 @@ from hace import Hierarchy, Predictor, cli, guaranteed_threshold
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
-from hace.lab.serve.run_calibration import Promises, calibrate_run, calibrate_scores, read_calibration
+from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run, calibrate_scores, read_calibration
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 
@@ -28,7 +28,7 @@ def samples(seed: int, groups: int, size: int = 8) -> tuple[np.ndarray, np.ndarr
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    from hace.lab.probe.probe import run_probes
+    from hace.lab.probe import probe
     from hace.lab.runs.config import DataConfig, ProbeConfig
 
     folder = tmp_path_factory.mktemp("groups")
@@ -46,7 +46,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         hierarchy=str(folder / "tree.csv"),
         options={"label_kind": "index"},
     )
-    (found,) = run_probes([ProbeConfig(data=data, epochs=5, validation=0.3)], folder / "runs")
+    (found,) = probe([ProbeConfig(data=data, epochs=5, validation=0.3)], folder / "runs")
     return found
 
 
@@ -55,7 +55,7 @@ def _edges() -> list[tuple[str, str]]:
 
 
 def test_a_run_keeps_recordings_together_and_its_intervals_are_over_them(run: Run) -> None:
-    from hace.lab.serve.finished_models import rescored
+    from hace.lab.serve.load_run import rescored
 
     val, train = (set(rescored(run.folder, split=split).samples.groups) for split in ("val", "train"))  # type: ignore[arg-type]
     assert val
@@ -105,7 +105,7 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_promises_about_pooled_answers(run: Run) -> None:
-    calibrate_run(run.folder, Promises([0.8], ["samples"]), temperature=1.0, pool="mean")
+    calibrate_run(run.folder, PromiseRequest([0.8], ["samples"]), temperature=1.0, pool="mean")
     predictor = Predictor.from_run(run.folder)
     x, _, group = samples(3, 30)
     found = predictor.predict(x, groups=group, pool="mean", accuracy=0.8)
@@ -138,7 +138,7 @@ def test_a_promise_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
     z, y, _ = samples(4, 400, 1)
     truth = TREE.leaf_nodes[y]
     dogs = ["husky", "beagle"]
-    found = calibrate_scores(z, truth, TREE, Promises([0.9], ["samples"]), temperature=1.0, subset=dogs)
+    found = calibrate_scores(z, truth, TREE, PromiseRequest([0.9], ["samples"]), temperature=1.0, subset=dogs)
     assert found.samples == 200
     assert found.notes[0].startswith("200 samples of classes outside the subset were left out")
     found.write(tmp_path / "c.json")
@@ -170,7 +170,7 @@ def test_a_promise_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
 
 def test_a_calibration_without_groups_has_the_keys_it_had() -> None:
     z, y, _ = samples(5, 200, 1)
-    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, Promises([0.9], ["samples"]))
+    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, PromiseRequest([0.9], ["samples"]))
     later = {"pool", "subset", "prior", "groups"}
     assert not later & set(found.to_dict())
     assert not {"num_groups", "group_share"} & set(found.to_dict()["thresholds"][0])

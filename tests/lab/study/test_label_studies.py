@@ -13,7 +13,7 @@ import pytest
 
 from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.report.results import Results
 from hace.lab.report.study_report import results_text
 from hace.lab.report.verdict import label_blocks, label_questions, label_verdict, panels
@@ -353,7 +353,7 @@ def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path)
     for record in records:
         config = replace(record.run.config, keep=True)
         task = make_task(data_of(config.data), config)
-        run = run_probes(config, tmp_path / "again")
+        run = probe(config, tmp_path / "again")
         answers = run.predictions()["answer"]
         assert (task.val_known != task.val.nodes).any()
         found = record.run.result["metrics"]["leaves"]

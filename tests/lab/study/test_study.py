@@ -16,7 +16,7 @@ import pytest
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.files.locks import only_process
-from hace.lab.probe.probe import run_probes
+from hace.lab.probe import probe
 from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES, Record, choose
@@ -556,9 +556,9 @@ def test_every_method_has_the_same_bytes_alone_and_in_a_pass(tmp_path: Path) -> 
     data = DataConfig("features", root=str(features), hierarchy=str(hierarchy))
     losses = {method.loss.name: method.loss for method in METHODS.values()}
     configs = [ProbeConfig(data=data, loss=loss, lr=2.0, epochs=2) for loss in losses.values()]
-    run_probes(configs, tmp_path / "together")
+    probe(configs, tmp_path / "together")
     for config in configs:
-        run_probes([config], tmp_path / "alone")
+        probe([config], tmp_path / "alone")
     assert outcomes(tmp_path / "together") == outcomes(tmp_path / "alone")
 
 

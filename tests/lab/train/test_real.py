@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hace.lab.train.train import run_train
+from hace.lab.train.train import train
 from hace.paper import train_preset
 from tests.data_layouts import cifar_binary
 
@@ -38,7 +38,7 @@ def test_resnet18_learns_real_images(real_data: Callable[[str], Path], tmp_path:
             evaluate="val",
             device="cpu",
         )
-        run = run_train(config, tmp_path / method)
+        run = train(config, tmp_path / method)
         assert run.status == "finished"
         assert run.weights()["fc.weight"].shape == (columns, 512)
         first, last = run.log()

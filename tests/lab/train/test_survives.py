@@ -18,7 +18,7 @@ from hace.files.locks import only_process
 from hace.lab.runs.config import DataConfig, TrainConfig
 from hace.lab.runs.process import Stopped
 from hace.lab.train.loop import Training
-from hace.lab.train.train import _own_random_numbers, run_train
+from hace.lab.train.train import _own_random_numbers, train
 from tests.train_cases import arguments, end_state, tiny
 
 CAREFUL = tiny(checkpoint_steps=1, epochs=3)  # nine steps
@@ -40,13 +40,13 @@ def signal_after(steps: int, number: int) -> Callable[[int, int], Any]:
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("whole")
-    run_train(CAREFUL, folder)
+    train(CAREFUL, folder)
     return end_state(folder)
 
 
 def interrupted(folder: Path, steps: int = 5, config: TrainConfig = CAREFUL) -> Stopped:
     with pytest.raises(Stopped) as stopped:
-        run_train(config, folder, progress=signal_after(steps, signal.SIGTERM), say=print)
+        train(config, folder, progress=signal_after(steps, signal.SIGTERM), say=print)
     return stopped.value
 
 
@@ -61,7 +61,7 @@ def test_signals_finish_the_step_and_save(
     before = signal.getsignal(number)
     config = tiny(epochs=3)  # it would save every five minutes only
     with pytest.raises(Stopped) as stopped:
-        run_train(config, tmp_path, progress=signal_after(5, number))
+        train(config, tmp_path, progress=signal_after(5, number))
     assert signal.getsignal(number) is before
     assert stopped.value.number == number
     # The signal comes while step 5 is shown, so step 6 is the one that is finished.
@@ -72,7 +72,7 @@ def test_signals_finish_the_step_and_save(
     assert saved.name in str(stopped.value)
     assert saved.name.startswith("step-000000006-")
     said: list[str] = []
-    run_train(config, tmp_path, say=said.append)
+    train(config, tmp_path, say=said.append)
     assert said == [f"Going on from {saved}."]
     assert end_state(tmp_path) == whole
 
@@ -90,9 +90,9 @@ def test_a_signal_in_the_evaluation_stops_it_and_loses_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(Training, "outputs", signalled)
         with pytest.raises(Stopped, match="Stopped by SIGTERM after step 9, in epoch 3 of 3"):
-            run_train(CAREFUL, tmp_path, say=print)
+            train(CAREFUL, tmp_path, say=print)
     assert not (tmp_path / "result.json").exists()
-    run_train(CAREFUL, tmp_path, say=print)
+    train(CAREFUL, tmp_path, say=print)
     assert end_state(tmp_path) == whole
 
 
@@ -107,7 +107,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     content[len(content) // 2] ^= 1
     newer.write_bytes({"flip": bytes(content), "cut": bytes(content[:-100]), "empty": b""}[damage])
     said: list[str] = []
-    run_train(CAREFUL, tmp_path, say=said.append)
+    train(CAREFUL, tmp_path, say=said.append)
     assert said == [
         f"The checkpoint {newer} is damaged; going back to the one before it.",
         f"Going on from {older}.",
@@ -129,7 +129,7 @@ def test_with_both_damaged_it_starts_again(tmp_path: Path, whole: dict[str, Any]
     for path in (tmp_path / "checkpoints").iterdir():
         path.write_bytes(b"nothing")
     said: list[str] = []
-    run_train(CAREFUL, tmp_path, say=said.append)
+    train(CAREFUL, tmp_path, say=said.append)
     assert [line.split("; ")[1] for line in said] == [
         "going back to the one before it.",
         "there is none before it, so the run starts again.",
@@ -144,7 +144,7 @@ def test_what_a_killed_process_leaves_behind_is_removed(tmp_path: Path, whole: d
         (folder / "half").write_text("half")
     with (tmp_path / "log.jsonl").open("a") as log:  # lines after the checkpoint, the last one cut off
         log.write('{"epoch": 2}\n{"epo')
-    run_train(CAREFUL, tmp_path, say=print)
+    train(CAREFUL, tmp_path, say=print)
     assert end_state(tmp_path) == whole
 
 
@@ -152,7 +152,7 @@ def test_what_a_killed_process_leaves_behind_is_removed(tmp_path: Path, whole: d
 def test_a_restart_forgets_the_checkpoints(tmp_path: Path, whole: dict[str, Any]) -> None:
     interrupted(tmp_path)
     said: list[str] = []
-    run_train(CAREFUL, tmp_path, resume=False, say=said.append)
+    train(CAREFUL, tmp_path, resume=False, say=said.append)
     assert said == []
     assert end_state(tmp_path) == whole
 
@@ -180,7 +180,7 @@ def test_nothing_in_a_checkpoint_is_run(tmp_path: Path) -> None:
     newest = max((tmp_path / "run" / "checkpoints").iterdir())
     renamed(newest, {"model": Bomb(tmp_path / "exploded")})
     with pytest.raises(FormatError, match="holds more than tensors and numbers, and is not loaded"):
-        run_train(CAREFUL, tmp_path / "run", say=print)
+        train(CAREFUL, tmp_path / "run", say=print)
     assert not (tmp_path / "exploded").exists()
 
 
@@ -192,14 +192,14 @@ def test_a_checkpoint_of_another_hierarchy_or_run_is_refused(key: str, tmp_path:
     assert len(document["hierarchy"]) == 64
     renamed(newest, {**document, key: "other"})
     with pytest.raises(FormatError, match=f"does not belong to this run: its {key} is 'other'"):
-        run_train(CAREFUL, tmp_path, say=print)
+        train(CAREFUL, tmp_path, say=print)
 
 
 def test_a_loss_that_is_lost_ends_the_run_and_names_where(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     config = tiny(lr=1e30, epochs=3, checkpoint_steps=1)
-    run = run_train(config, tmp_path / "run")
+    run = train(config, tmp_path / "run")
     assert run.status == "diverged"
     assert run.result is not None
     where = run.result["diverged"]
@@ -211,7 +211,7 @@ def test_a_loss_that_is_lost_ends_the_run_and_names_where(
     assert f"The last good checkpoint is {good}." in message
     weights = torch.load(good, weights_only=True)["model"]
     assert all(bool(tensor.isfinite().all()) for tensor in weights.values())
-    again = run_train(config, tmp_path / "run")
+    again = train(config, tmp_path / "run")
     assert again.result == run.result
     assert f"has diverged, at step {where['step']} " in capsys.readouterr().err
     with pytest.raises(SystemExit) as end:
@@ -230,14 +230,14 @@ def test_lost_weights_are_never_saved(tmp_path: Path, monkeypatch: pytest.Monkey
         return look
 
     monkeypatch.setattr(Training, "advance", losing)
-    assert run_train(CAREFUL, tmp_path, say=print).status == "diverged"
+    assert train(CAREFUL, tmp_path, say=print).status == "diverged"
     assert max((tmp_path / "checkpoints").iterdir()).name.startswith("step-000000004-")
 
 
 @pytest.mark.parametrize("validation", [0.0, 0.2])
 def test_weights_lost_in_the_very_last_step_are_noticed(validation: float, tmp_path: Path) -> None:
     config = tiny(lr=1e38, epochs=1, batch_size=40, momentum=0.0, validation=validation)
-    run = run_train(config, tmp_path, say=print)
+    run = train(config, tmp_path, say=print)
     assert run.status == "diverged"
     assert run.result is not None
     assert run.result["diverged"] == {"epoch": 1, "step": 1, "lr": 1e38}
@@ -248,13 +248,13 @@ def test_an_image_alone_in_a_batch_norm_is_explained(tmp_path: Path) -> None:
         model="resnet10t", batch_size=39
     )  # 40 images: the last batch has one, of one pixel in the last stage
     with pytest.raises(ConfigError, match="The last batch of an epoch has 1,"):
-        run_train(config, tmp_path)
+        train(config, tmp_path)
 
 
 def test_weights_to_start_from_that_are_gone(tmp_path: Path) -> None:
     config = tiny(init_from=str(tmp_path / "gone.safetensors"), init_hash="0" * 64)
     with pytest.raises(ConfigError, match=r"init_from .*gone\.safetensors is gone"):
-        run_train(config, tmp_path / "run")
+        train(config, tmp_path / "run")
 
 
 def test_the_libraries_settings_stay_but_for_two() -> None:
@@ -269,21 +269,21 @@ def test_the_libraries_settings_stay_but_for_two() -> None:
 def test_two_processes_in_one_folder(tmp_path: Path) -> None:
     tmp_path.mkdir(exist_ok=True)
     with only_process(tmp_path), pytest.raises(ConfigError, match="Another process is at work in"):
-        run_train(tiny(), tmp_path)
+        train(tiny(), tmp_path)
 
 
 def test_folders_that_do_not_fit(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(HaceError, match=r"Cannot write to .*Not a directory"):
-        run_train(tiny(), tmp_path / "file" / "run")
-    run_train(tiny(), tmp_path / "run")
+        train(tiny(), tmp_path / "file" / "run")
+    train(tiny(), tmp_path / "run")
     with pytest.raises(ConfigError, match=r"holds another run \(train\). Changed: lr: 0.05 -> 0.1"):
-        run_train(tiny(lr=0.1), tmp_path / "run")
+        train(tiny(lr=0.1), tmp_path / "run")
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "thesis.tex").write_text("")
     with pytest.raises(ConfigError, match=r"It holds other files: thesis\.tex"):
-        run_train(tiny(), tmp_path / "other")
+        train(tiny(), tmp_path / "other")
     with pytest.raises(DataError, match="it holds no CIFAR-100"):
-        run_train(tiny(data=DataConfig("cifar100", str(tmp_path))), tmp_path / "missing")
+        train(tiny(data=DataConfig("cifar100", str(tmp_path))), tmp_path / "missing")
     with pytest.raises(ConfigError, match="device cuda:77 cannot be used here"):
-        run_train(tiny(device="cuda:77"), tmp_path / "device")
+        train(tiny(device="cuda:77"), tmp_path / "device")

@@ -18,11 +18,11 @@ from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, TrainConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import data_of, make_task
-from hace.lab.serve.finished_models import load_trained
+from hace.lab.serve.load_run import load_trained
 from hace.lab.train import loop
 from hace.lab.train.distributed import ProcessGroup
 from hace.lab.train.loop import Training, build_optimizer, schedule_factor, update_average
-from hace.lab.train.train import run_train
+from hace.lab.train.train import train
 from tests.run_files import edit_json, reseal
 from tests.train_cases import OPTIONS, end_state, log_of, tiny
 
@@ -80,7 +80,7 @@ def by_hand(config: TrainConfig) -> tuple[dict[str, torch.Tensor], list[float]]:
 def test_the_loop_is_the_one_that_anybody_would_write(changes: dict[str, Any], tmp_path: Path) -> None:
     config = tiny(**changes)
     weights, losses = by_hand(config)
-    run = run_train(config, tmp_path)
+    run = train(config, tmp_path)
     assert run.status == "finished"
     for name, tensor in run.weights().items():
         assert torch.equal(tensor, weights[name]), name
@@ -90,7 +90,7 @@ def test_the_loop_is_the_one_that_anybody_would_write(changes: dict[str, Any], t
 def test_what_a_run_leaves(tmp_path: Path) -> None:
     config = tiny(validation=0.25, tensorboard=True)
     lines: list[Any] = []
-    run = run_train(config, tmp_path, report=lines.append)
+    run = train(config, tmp_path, report=lines.append)
     assert [line["epoch"] for line in run.log()] == [1, 2]
     assert run.log() == lines
     assert list(lines[0]) == "epoch step lr loss accuracy val_loss val_accuracy time".split()
@@ -108,7 +108,7 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
     assert sorted(p.name for p in (tmp_path / "tensorboard").iterdir())
     assert not (tmp_path / "checkpoints").exists()
     before = {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()}
-    again = run_train(config, tmp_path, report=lines.append)  # finished: read, not repeated
+    again = train(config, tmp_path, report=lines.append)  # finished: read, not repeated
     assert again.id == run.id
     assert len(lines) == 2
     assert {p: p.stat().st_mtime_ns for p in tmp_path.iterdir()} == before
@@ -119,10 +119,10 @@ def test_the_seed_decides_and_the_callers_generator_is_left_alone(tmp_path: Path
     torch.manual_seed(5)
     before = torch.random.get_rng_state()
     for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        run_train(tiny(seed=seed, dropout=0.1), tmp_path / name)
+        train(tiny(seed=seed, dropout=0.1), tmp_path / name)
         torch.rand(1)  # the second run finds another state
     torch.random.set_rng_state(before)
-    run_train(tiny(), tmp_path / "d")
+    train(tiny(), tmp_path / "d")
     assert torch.equal(torch.random.get_rng_state(), before)
     first, same, other = (end_state(tmp_path / name) for name in "abc")
     assert first == same
@@ -159,7 +159,7 @@ FORMS: dict[str, dict[str, Any]] = {
     [pytest.param(form, marks=pytest.mark.slow if "precision" in FORMS[form] else ()) for form in FORMS],
 )
 def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) -> None:
-    run_train(tiny(**FORMS[form], epochs=3), tmp_path / "whole")
+    train(tiny(**FORMS[form], epochs=3), tmp_path / "whole")
 
     def killed_after(steps: int) -> Any:
         left = iter(range(steps))
@@ -173,8 +173,8 @@ def test_resumed_anywhere_it_ends_with_the_same_bits(form: str, tmp_path: Path) 
     careful = tiny(**FORMS[form], epochs=3, checkpoint_steps=2)
     for steps in (1, 2, 1, 2):  # before any checkpoint, then from one, within an epoch and across its end
         with pytest.raises(KilledError):
-            run_train(careful, tmp_path / "parts", progress=killed_after(steps), say=print)
-    run_train(careful, tmp_path / "parts", say=print)
+            train(careful, tmp_path / "parts", progress=killed_after(steps), say=print)
+    train(careful, tmp_path / "parts", say=print)
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
 
 
@@ -204,10 +204,10 @@ def test_how_often_the_loss_is_looked_at_changes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a GPU a look waits for it, so several steps go by before one."""
-    run_train(tiny(model="test_resnet"), tmp_path / "every")
+    train(tiny(model="test_resnet"), tmp_path / "every")
     monkeypatch.setattr(loop, "STEPS_PER_LOOK", {})
     monkeypatch.setattr(loop, "STEPS_PER_LOOK_ELSEWHERE", 3)
-    run_train(tiny(model="test_resnet"), tmp_path / "third")
+    train(tiny(model="test_resnet"), tmp_path / "third")
     assert end_state(tmp_path / "every") == end_state(tmp_path / "third")
 
 
@@ -224,7 +224,7 @@ def test_images_on_disk_resume_too_whatever_the_workers(tmp_path: Path) -> None:
     (tmp_path / "tree.csv").write_text("parent,child\nanimal,cat\nanimal,dog\nplant,oak\n")
     data = DataConfig("folders", str(tmp_path / "photos"), str(tmp_path / "tree.csv"))
     config = tiny(data=data, image_size=32, batch_size=4, checkpoint_steps=1)
-    run_train(config, tmp_path / "whole")
+    train(config, tmp_path / "whole")
 
     def stop_at_seven(total: int, done: int) -> Any:
         def step(count: int, note: str) -> None:
@@ -236,15 +236,15 @@ def test_images_on_disk_resume_too_whatever_the_workers(tmp_path: Path) -> None:
         return step
 
     with pytest.raises(KilledError):
-        run_train(config, tmp_path / "parts", progress=stop_at_seven)
-    run_train(tiny(data=data, image_size=32, batch_size=4, workers=1), tmp_path / "parts", say=print)
+        train(config, tmp_path / "parts", progress=stop_at_seven)
+    train(tiny(data=data, image_size=32, batch_size=4, workers=1), tmp_path / "parts", say=print)
     assert end_state(tmp_path / "parts") == end_state(tmp_path / "whole")
 
 
 @pytest.mark.slow
 def test_parts_of_a_batch_add_up_to_the_batch(tmp_path: Path) -> None:
-    run_train(tiny(), tmp_path / "whole")
-    run_train(tiny(accumulate=5), tmp_path / "parts")
+    train(tiny(), tmp_path / "whole")
+    train(tiny(accumulate=5), tmp_path / "parts")
     whole, parts = log_of(tmp_path / "whole"), log_of(tmp_path / "parts")
     np.testing.assert_allclose([e["loss"] for e in parts], [e["loss"] for e in whole], rtol=1e-5)
     assert [e["accuracy"] for e in parts] == [e["accuracy"] for e in whole]
@@ -267,17 +267,17 @@ def test_the_average_of_the_weights_follows_its_equation() -> None:
 
 
 def test_a_few_of_each_class(tmp_path: Path) -> None:
-    run = run_train(tiny(per_class=3), tmp_path / "few")
+    run = train(tiny(per_class=3), tmp_path / "few")
     assert run.result is not None
     assert run.result["train"]["samples"] == 15
     with pytest.raises(ConfigError, match="per_class is 9, and a class has only 8 training samples"):
-        run_train(tiny(per_class=9), tmp_path / "many")
+        train(tiny(per_class=9), tmp_path / "many")
 
 
 def test_every_step_has_random_numbers_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seeds: list[int] = []
     monkeypatch.setattr(loop, "step_seed", lambda *key: seeds.append(key) or 0)
-    run_train(tiny(seed=4), tmp_path)
+    train(tiny(seed=4), tmp_path)
     assert seeds == [(4, step, 0) for step in range(6)]
     monkeypatch.undo()
     assert len({loop.step_seed(*key) for key in [(0, 0, 0), (1, 0, 0), (0, 1, 0), (0, 0, 1)]}) == 4
@@ -287,7 +287,7 @@ def test_every_step_has_random_numbers_of_its_own(tmp_path: Path, monkeypatch: p
 def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -> None:
     data = DataConfig("synthetic", options=OPTIONS, shuffle=1)
     config = tiny(model="test_resnet", data=data, head=HeadConfig(head))
-    run = run_train(config, tmp_path)
+    run = train(config, tmp_path)
     trained = load_trained(tmp_path)
     task = make_task(data_of(config.data), config)
     outputs = trained.outputs(task.evaluated)
@@ -305,12 +305,12 @@ def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -
 
 @pytest.mark.slow
 def test_fine_tuning_from_a_model_with_another_head(tmp_path: Path) -> None:
-    first = run_train(tiny(), tmp_path / "first")
+    first = train(tiny(), tmp_path / "first")
     file = str(tmp_path / "first" / "weights.safetensors")
     data = DataConfig("synthetic", options={**OPTIONS, "classes": 7})
     said: list[str] = []
     config = tiny(data=data, init_from=file, lr=1e-12, weight_decay=0.0)
-    tuned = run_train(config, tmp_path / "tuned", say=said.append)
+    tuned = train(config, tmp_path / "tuned", say=said.append)
     assert "the file has one of 7" in said[0]
     old, new = first.weights(), tuned.weights()
     assert old["head.weight"].shape != new["head.weight"].shape
@@ -318,7 +318,7 @@ def test_fine_tuning_from_a_model_with_another_head(tmp_path: Path) -> None:
         new["blocks.0.attn.qkv.weight"], old["blocks.0.attn.qkv.weight"], atol=1e-8, rtol=0
     )
     with pytest.raises(ConfigError, match="a head of 7 outputs, and the model one of 10"):
-        run_train(tiny(data=data, init_from=file, init_head="fit"), tmp_path / "fit")
+        train(tiny(data=data, init_from=file, init_head="fit"), tmp_path / "fit")
     copy = tmp_path / "copy.safetensors"
     copy.write_bytes(Path(file).read_bytes())
     elsewhere = tiny(data=data, init_from=str(copy), lr=1e-12, weight_decay=0.0)
@@ -326,4 +326,4 @@ def test_fine_tuning_from_a_model_with_another_head(tmp_path: Path) -> None:
     assert tiny(data=data).identity("x") != tiny(data=data, init_from=file).identity("x")
     copy.write_bytes((tmp_path / "tuned" / "weights.safetensors").read_bytes())
     with pytest.raises(ConfigError, match="has changed: its sha256 is not"):
-        run_train(elsewhere, tmp_path / "changed")
+        train(elsewhere, tmp_path / "changed")

@@ -3,6 +3,4 @@
 backbones   `load_backbone`: a frozen model with its preprocessing
 extraction  `extract`: one pass over a data set, into shards on disk; resumes to the same bytes
 store       `FeatureStore`: the shards, checked against their manifest and normalised while reading
-
-Imports `data` and what is below it. Knows nothing of runs.
 """

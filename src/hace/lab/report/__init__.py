@@ -1,10 +1,8 @@
 """The report of a study: tables, figures, and one page with both.
 
-    page = write_report("STUDY")                   the page and its files; `sections=` adds your own
-    Results(read_study("STUDY").records())         chosen runs, scores and differences, for tables and figures of your own
-    report_text(records)                           the summary for the terminal
-
-May import everything before it in `hace`, but neither `hace.paper` nor `hace.cli`.
+page = write_report("STUDY")                   the page and its files; `sections=` adds your own
+Results(read_study("STUDY").records())         chosen runs, scores and differences, for tables and figures of your own
+report_text(records)                           the summary for the terminal
 """
 
 from __future__ import annotations

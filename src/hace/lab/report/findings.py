@@ -14,6 +14,7 @@ from math import inf
 from statistics import median
 from typing import ClassVar, Literal
 
+from hace.lab.report.conformal import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
 from hace.lab.report.document import Entry, ReportTable, Switch
 from hace.lab.report.results import (
     BEST_NODE_BY_LEVEL,
@@ -29,7 +30,6 @@ from hace.lab.report.results import (
     level_names,
     method_title,
 )
-from hace.lab.report.sure_answers import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
 from hace.metrics.intervals import Interval, Key, compared_together
 from hace.metrics.measures import node_of_level
 

@@ -14,9 +14,9 @@ import numpy as np
 from hace.draw import drawable, lay_out
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
+from hace.lab.report.conformal import detail, ladder_of, sure_places
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
-from hace.lab.report.sure_answers import detail, ladder_of, sure_places
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 from hace.metrics.measures import node_of_level

@@ -22,7 +22,7 @@ from hace.data import DATASETS
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
-from hace.lab.report.sure_answers import DERIVED, SIBLINGS, confidence_columns
+from hace.lab.report.conformal import DERIVED, SIBLINGS, confidence_columns
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record

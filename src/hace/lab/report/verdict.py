@@ -20,6 +20,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
+from hace.lab.report.conformal import DERIVED, SIBLINGS
 from hace.lab.report.document import WORDS, Entry, ReportTable
 from hace.lab.report.findings import Certainty, Finding, certainties, certainty_word, findings, points
 from hace.lab.report.method_tables import MEANS, score_column
@@ -37,7 +38,6 @@ from hace.lab.report.results import (
     method_title,
     unseen_classes,
 )
-from hace.lab.report.sure_answers import DERIVED, SIBLINGS
 from hace.lab.runs.config import LabelsConfig, LossConfig
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings

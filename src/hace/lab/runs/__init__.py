@@ -6,6 +6,4 @@ samples   the data of a run, split for training and selection, with the labels t
 run       the run directory: read, written by one process at a time, verified by hashes
 result    from a model's outputs to metrics and predictions
 process   where it computes, what people see, how it stops early
-
-Imports hierarchies, losses, metrics, data, features and models; not how runs are made (probe, train) or used.
 """

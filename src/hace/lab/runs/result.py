@@ -14,7 +14,7 @@ from hace.data.dataset import Split
 from hace.decisions import fit_temperature
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.samples import Task
 from hace.losses.base import HierarchicalLoss

@@ -12,7 +12,7 @@ from hace.data import Dataset, load_dataset
 from hace.data.dataset import Features, Split, part_of_each, part_of_groups, places_of_each, without_broken
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import leaf_counts
+from hace.hierarchy.derived import leaf_counts
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
 

@@ -3,7 +3,5 @@
 predictor        `Predictor`: answers for images and features, which `inputs` reads
 run_calibration  a temperature and thresholds that keep promises
 export           a run as one file, and that file opened
-finished_models  the model of a finished run; `rescored`: a run on its own data, with any evaluation
-
-Imports probe, train and all below; not reports.
+load_run         the model of a finished run; `rescored`: a run on its own data, with any evaluation
 """

@@ -44,7 +44,7 @@ from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.runs.settings import from_dict
-from hace.lab.serve.finished_models import backbone_of, load_probe, load_trained, open_finished
+from hace.lab.serve.load_run import backbone_of, load_probe, load_trained, open_finished
 from hace.lab.serve.run_calibration import Calibration, calibration_of, parse_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall, PoincareHead

@@ -22,8 +22,8 @@ from hace.files.writing import atomic_folder
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.serve.export import prepare, write_export
-from hace.lab.serve.finished_models import rescored
 from hace.lab.serve.inputs import FeatureRows, read_inputs
+from hace.lab.serve.load_run import rescored
 from hace.lab.serve.predictor import Predictor
 
 SHOWN = 12  # samples

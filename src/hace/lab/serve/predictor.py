@@ -28,11 +28,12 @@ from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.lab.features.text import recorded_encoder
-from hace.lab.probe.probe import finite
+from hace.lab.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run
 from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
-from hace.lab.serve.finished_models import (
+from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
+from hace.lab.serve.load_run import (
     Trained,
     Vision,
     check_same_features,
@@ -40,7 +41,6 @@ from hace.lab.serve.finished_models import (
     load_trained,
     open_finished,
 )
-from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
 from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise, read_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
@@ -204,9 +204,9 @@ class Predictor:
     Example:
         >>> import tempfile
         >>> from hace.lab.runs.config import DataConfig, ProbeConfig
-        >>> from hace.lab.probe.probe import run_probes
+        >>> from hace.lab.probe import probe
         >>> data = DataConfig("synthetic-features", options={"classes": 4, "dim": 8})
-        >>> (run,) = run_probes([ProbeConfig(data=data, epochs=3)], tempfile.mkdtemp())
+        >>> (run,) = probe([ProbeConfig(data=data, epochs=3)], tempfile.mkdtemp())
         >>> predictions = Predictor.from_run(run.folder).predict(torch.zeros(2, 8), threshold=0.9)
         >>> predictions.answers.ids  # features of zeros are uninformative, so there is no answer
         ['root', 'root']
@@ -294,7 +294,7 @@ class Predictor:
         if groups is not None:
             found = self.pooled(self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers)
         else:
-            nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.promise(asked))
+            nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.threshold_for(asked))
             parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
             found = Predictions.joined([nothing, *parts])
         broken = [image for image in found.broken if image.reason != EMPTY]
@@ -325,11 +325,11 @@ class Predictor:
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):
             leaves, answers = self.decide(z, asked)
-            yield Predictions(names, leaves, answers, broken, start, self.promise(asked))
+            yield Predictions(names, leaves, answers, broken, start, self.threshold_for(asked))
             start += len(names) + len(broken)
         if isinstance(given, ImageList) and given.empty:
             none = [Broken(start + i, name, EMPTY) for i, name in enumerate(given.empty)]
-            yield Predictions([], *self.decide(self.nothing(), asked), none, start, self.promise(asked))
+            yield Predictions([], *self.decide(self.nothing(), asked), none, start, self.threshold_for(asked))
 
     @property
     def _encoder(self) -> Mapping[str, Any] | None:
@@ -383,7 +383,7 @@ class Predictor:
             [str(names[g]) for g in seen[order]],
             *self._decided(one, asked),
             lost,
-            promise=self.promise(asked),
+            promise=self.threshold_for(asked),
         )
 
     def _outputs(
@@ -425,7 +425,7 @@ class Predictor:
         )
 
     def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
-        h, promise = self.hierarchy, self.promise(asked)
+        h, promise = self.hierarchy, self.threshold_for(asked)
         choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
         if promise is not None and asked.pool is not None:
             scores = replace(scores, data=scores.data / self.calibration.temperature)
@@ -443,12 +443,12 @@ class Predictor:
             answers = top_k(q, h)
         return leaves, answers
 
-    def promise(self, asked: Question) -> GuaranteedThreshold | None:
+    def threshold_for(self, asked: Question) -> GuaranteedThreshold | None:
         """What the answers to a question promise; None if it asks for no accuracy."""
         if asked.accuracy is None:
             return None
         self.calibration.check_use(asked.pool, asked.subset, asked.prior, self._calibrate)
-        return self.calibration.promise(asked.accuracy, asked.of, self._calibrate)
+        return self.calibration.threshold_for(asked.accuracy, asked.of, self._calibrate)
 
     @cached_property
     def calibration(self) -> Calibration:

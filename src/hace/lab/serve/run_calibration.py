@@ -32,7 +32,7 @@ from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
 from hace.lab.runs.settings import Config, from_dict
-from hace.lab.serve.finished_models import open_finished, rescored
+from hace.lab.serve.load_run import open_finished, rescored
 
 FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
@@ -46,7 +46,7 @@ _SHARE = 3  # one of so many calibration samples fits the temperature
 
 
 @dataclass(frozen=True)
-class Promises:
+class PromiseRequest:
     """What to promise.
 
     Attributes:
@@ -78,7 +78,7 @@ class Calibration(Config):
         hierarchy: The fingerprint of the hierarchy.
         weights: The sha256 of the run's weights; None for a file of scores.
         notes: What else a reader should know.
-        missing: Promises that could not be made, with the reason; not stored.
+        missing: PromiseRequest that could not be made, with the reason; not stored.
         pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
         subset: The classes that answers were restricted to.
         prior: Prior weights of nodes that were added to the scores.
@@ -123,7 +123,7 @@ class Calibration(Config):
         fits = self.thresholds and all(t.hierarchy == self.hierarchy for t in self.thresholds)
         return [] if fits else ["thresholds must be at least one, all for its hierarchy."]
 
-    def promise(
+    def threshold_for(
         self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
     ) -> GuaranteedThreshold:
         """The threshold for a promise.
@@ -186,7 +186,7 @@ def calibrate_scores(
     scores: Any,
     truth: np.ndarray,
     hierarchy: Hierarchy,
-    promises: Promises | None = None,
+    promises: PromiseRequest | None = None,
     *,
     kind: str = "logits",
     outputs: str = "auto",
@@ -219,7 +219,7 @@ def calibrate_scores(
     Raises:
         DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
     """
-    asked = promises or Promises()
+    asked = promises or PromiseRequest()
     for accuracy in asked.accuracies or ():
         for of in asked.of or PROMISES:
             check_promise(accuracy, of)
@@ -300,7 +300,12 @@ def _fitting(samples: int, groups: np.ndarray | None, seed: int) -> tuple[np.nda
 
 
 def _thresholds(
-    scores: Tensor, truth: np.ndarray, h: Hierarchy, outputs: str, asked: Promises, groups: np.ndarray | None
+    scores: Tensor,
+    truth: np.ndarray,
+    h: Hierarchy,
+    outputs: str,
+    asked: PromiseRequest,
+    groups: np.ndarray | None,
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
     """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
     found, missing = [], []
@@ -322,7 +327,7 @@ def _thresholds(
 
 def calibrate_run(
     folder: str | Path,
-    promises: Promises | None = None,
+    promises: PromiseRequest | None = None,
     *,
     split: str = "val",
     root: str | Path | None = None,

@@ -161,7 +161,7 @@ class Batcher:
         rows = rows if kind == "texts" else torch.stack(rows)
         z = predictor.feature_outputs(rows.numpy()) if kind == "features" else predictor.vision.outputs(rows)
         names = [name for job in jobs for name in job.names]
-        made = Predictions(names, *predictor.decide(z, question), promise=predictor.promise(question))
+        made = Predictions(names, *predictor.decide(z, question), promise=predictor.threshold_for(question))
         documents = made.documents()
         scores = iter(self.view(z.cpu()).tolist() if any(job.scores for job in jobs) else [None] * len(names))
         found = {}

@@ -24,7 +24,7 @@ import torch
 
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.locks import is_held
-from hace.lab.probe import probe
+from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
 
@@ -170,9 +170,9 @@ def _make_runs(job: Job, sources: probe.Sources) -> None:
         probe.run_pass(work, job.out, sources)
     for run, config in zip(job.runs, job.configs, strict=True):
         if isinstance(config, TrainConfig):
-            from hace.lab.train.train import run_train  # loads timm and torchvision
+            from hace.lab.train.train import train  # loads timm and torchvision
 
-            run_train(config, Path(job.out) / run, say=lambda _: None)  # lines of several runs would mix
+            train(config, Path(job.out) / run, say=lambda _: None)  # lines of several runs would mix
 
 
 class InProcess(Executor):

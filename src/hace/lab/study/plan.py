@@ -13,7 +13,7 @@ import numpy as np
 from hace.data import DATASETS, Dataset, Features
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import leaf_counts
+from hace.hierarchy.derived import leaf_counts
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels

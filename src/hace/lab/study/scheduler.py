@@ -18,7 +18,7 @@ from typing import Any, TextIO
 
 from hace.data import Dataset
 from hace.files.locks import is_held
-from hace.lab.probe import probe
+from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.runs.run import Run, finished_run

@@ -1,6 +1,6 @@
 """End-to-end training: check, set up, epochs, evaluation. Killed at any moment, the same call ends with the same bits.
 
-run = run_train(TrainConfig(model="resnet18", data=DataConfig("cifar100", "data")), "runs/first")
+run = train(TrainConfig(model="resnet18", data=DataConfig("cifar100", "data")), "runs/first")
 run.result["metrics"]["leaves"]["top-1"]
 """
 
@@ -58,7 +58,7 @@ Say = Callable[[str], None]
 Report = Callable[[Mapping[str, Any]], None]
 
 
-def run_train(
+def train(
     config: TrainConfig,
     folder: str | Path,
     *,
@@ -118,9 +118,6 @@ def run_train(
             say(broken_text(dataset))
         group.share(b"")  # the others read what the first has written
         return read_run(folder)
-
-
-train = run_train  # its name at the front door
 
 
 def training_task(data: Dataset[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:

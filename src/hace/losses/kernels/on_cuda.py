@@ -45,7 +45,7 @@ def path_losses_on_cuda(
     column: Tensor | None,
     pure: Callable[[Tensor], Tensor],
 ) -> Tensor:
-    """(B,) losses along paths: (B, C) float32 logits and what :class:`hace.losses.last_layer.PathRanges` holds.
+    """(B,) losses along paths: (B, C) float32 logits and what :class:`hace.losses.fused_linear.PathRanges` holds.
 
     ``pure`` computes the same in plain PyTorch: it serves second derivatives, and takes over when Triton fails.
     """

@@ -15,20 +15,20 @@ import torch
 import hace
 from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.probe.probe import (
+from hace.lab.probe import (
     HEADS_PER_PASS,
     Scaling,
     head_outputs,
     load_sources,
     optimization_of,
     passes,
-    run_probes,
+    probe,
 )
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
 from hace.lab.runs.settings import from_dict
-from hace.lab.serve.finished_models import rescored
+from hace.lab.serve.load_run import rescored
 from hace.study import Study
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
@@ -57,10 +57,10 @@ def test_side_by_side_equals_alone(tmp_path: Path, optimizer: str) -> None:
         for loss in LOSSES
         for factor, decay in ((1, 0.0), (0.5, 0.01))
     ]
-    together = run_probes(configs, tmp_path / "together")
+    together = probe(configs, tmp_path / "together")
     assert len(passes(configs, load_sources(configs))) == 1
     for config, run in zip(configs, together, strict=True):
-        (alone,) = run_probes([config], tmp_path / "alone")
+        (alone,) = probe([config], tmp_path / "alone")
         assert comparable(alone) == comparable(run)
         assert alone.status == "finished"
 
@@ -88,29 +88,29 @@ def test_passes_split_what_cannot_share_one() -> None:
 
 
 def test_finished_runs_are_not_repeated(tmp_path: Path) -> None:
-    (first,) = run_probes([BASE], tmp_path)
+    (first,) = probe([BASE], tmp_path)
     before = {p: p.stat().st_mtime_ns for p in first.folder.iterdir()}
     epochs: list[int] = []
-    again = run_probes([BASE, replace(BASE, lr=1.0)], tmp_path, on_epoch=epochs.append)
+    again = probe([BASE, replace(BASE, lr=1.0)], tmp_path, on_epoch=epochs.append)
     assert {p: p.stat().st_mtime_ns for p in first.folder.iterdir()} == before
     assert [run.config.lr for run in again] == [2.0, 1.0]
     assert sum(epochs) == 2 * BASE.epochs  # the finished one counts as done
 
 
 def test_a_run_that_was_killed_is_done_again_and_ends_the_same(tmp_path: Path) -> None:
-    (whole,) = run_probes([BASE], tmp_path / "whole")
-    (killed,) = run_probes([BASE], tmp_path / "killed")
+    (whole,) = probe([BASE], tmp_path / "whole")
+    (killed,) = probe([BASE], tmp_path / "killed")
     for name in ("result.json", "weights.safetensors"):
         (killed.folder / name).unlink()
-    (again,) = run_probes([BASE], tmp_path / "killed")
+    (again,) = probe([BASE], tmp_path / "killed")
     assert comparable(again) == comparable(whole)
 
 
 def test_a_diverged_head_is_recorded_and_disturbs_nobody(tmp_path: Path) -> None:
     wild = replace(BASE, lr=32.0, weight_decay=10.0, epochs=4)  # every step grows the weights 319-fold
     calm = replace(BASE, epochs=4)
-    runs = run_probes([wild, calm], tmp_path / "both")
-    (alone,) = run_probes([calm], tmp_path / "alone")
+    runs = probe([wild, calm], tmp_path / "both")
+    (alone,) = probe([calm], tmp_path / "alone")
     assert runs[0].status == "diverged"
     assert runs[0].result is not None
     assert runs[0].result["metrics"] is None
@@ -119,7 +119,7 @@ def test_a_diverged_head_is_recorded_and_disturbs_nobody(tmp_path: Path) -> None
 
 
 def test_the_result_speaks_of_the_weights(tmp_path: Path) -> None:
-    (run,) = run_probes([BASE], tmp_path)
+    (run,) = probe([BASE], tmp_path)
     source = load_sources([BASE])[next(iter(load_sources([BASE])))]
     test = source["test"]
     x = torch.from_numpy(test.x / np.linalg.norm(test.x, axis=1, keepdims=True))
@@ -138,42 +138,42 @@ def test_the_result_speaks_of_the_weights(tmp_path: Path) -> None:
 
 
 def test_a_search_keeps_its_result_only(tmp_path: Path) -> None:
-    (run,) = run_probes([replace(BASE, keep=False)], tmp_path)
+    (run,) = probe([replace(BASE, keep=False)], tmp_path)
     names = {p.name for p in run.folder.iterdir()}
     assert "result.json" in names
     assert not names & {"weights.safetensors", "predictions.safetensors"}
 
 
 def test_a_run_of_a_search_can_be_kept_later(tmp_path: Path) -> None:
-    (thin,) = run_probes([replace(BASE, keep=False)], tmp_path)
-    (whole,) = run_probes([BASE], tmp_path)
+    (thin,) = probe([replace(BASE, keep=False)], tmp_path)
+    (whole,) = probe([BASE], tmp_path)
     assert whole.id == thin.id
     assert set(whole.weights()) == {"weight", "bias"}
     assert (whole.result or {})["metrics"] == (thin.result or {})["metrics"]
     before = whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns
     for keep in (True, False):  # either finds what it wants
-        (again,) = run_probes([replace(BASE, keep=keep)], tmp_path)
+        (again,) = probe([replace(BASE, keep=keep)], tmp_path)
         assert again.config == whole.config
     assert whole.folder.joinpath("weights.safetensors").stat().st_mtime_ns == before
 
 
 def test_two_processes_do_not_train_one_run_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process finishes the run between the first look and the lock."""
-    from hace.lab.probe import probe
+    from hace.lab import probe as module
 
     def finished_meanwhile(*args: Any) -> Any:
-        monkeypatch.setattr(probe, "make_task", make_task)
-        monkeypatch.setattr(probe, "fit_heads", trained)
-        run_probes([BASE], tmp_path)
-        monkeypatch.setattr(probe, "fit_heads", refused)
+        monkeypatch.setattr(module, "make_task", make_task)
+        monkeypatch.setattr(module, "fit_heads", trained)
+        probe([BASE], tmp_path)
+        monkeypatch.setattr(module, "fit_heads", refused)
         return make_task(*args)
 
     def refused(*args: Any, **options: Any) -> Any:
         raise AssertionError("it was trained already")
 
-    trained = probe.fit_heads
-    monkeypatch.setattr(probe, "make_task", finished_meanwhile)
-    (run,) = run_probes([BASE], tmp_path)
+    trained = module.fit_heads
+    monkeypatch.setattr(module, "make_task", finished_meanwhile)
+    (run,) = probe([BASE], tmp_path)
     assert run.status == "finished"
 
 
@@ -181,13 +181,13 @@ def test_every_epoch_is_counted_once(tmp_path: Path) -> None:
     early = replace(BASE, patience=1, validation=0.2, epochs=40)
     for config in (BASE, early, replace(BASE, optimizer="lbfgs", weight_decay=0.01)):
         epochs: list[int] = []
-        run_probes([config], tmp_path, on_epoch=epochs.append)
+        probe([config], tmp_path, on_epoch=epochs.append)
         assert sum(epochs) == config.epochs
 
 
 def test_what_cannot_be_trained_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="holds out none"):
-        run_probes([replace(BASE, validation=0.01)], tmp_path / "runs")
+        probe([replace(BASE, validation=0.01)], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
@@ -199,7 +199,7 @@ def test_an_induced_tree_comes_from_the_training_samples_and_is_judged_by_the_gi
     losses = [LossConfig("hace"), LossConfig("cross_entropy")]
     configs = [replace(BASE, data=data, loss=loss) for loss in losses]
     assert len(passes([*configs, BASE], load_sources(configs))) == 3
-    run, flat = run_probes(configs, tmp_path)
+    run, flat = probe(configs, tmp_path)
     task = make_task(next(iter(load_sources(configs).values())), configs[0])
     made = Hierarchy.from_features(task.train.x, task.train.labels, task.hierarchy.leaves, levels=1)
     assert run.tree == task.tree == made.with_root()  # the given one has a root
@@ -207,7 +207,7 @@ def test_an_induced_tree_comes_from_the_training_samples_and_is_judged_by_the_gi
     assert run.weights()["weight"].shape == (run.tree.num_nodes, 12)
     held = make_task(next(iter(load_sources(configs).values())), replace(configs[0], validation=0.5))
     assert (len(held.train), held.tree.leaves) == (len(task.train) // 2, task.tree.leaves)
-    given = run_probes([replace(BASE, loss=losses[1])], tmp_path)[0]
+    given = probe([replace(BASE, loss=losses[1])], tmp_path)[0]
     assert flat.id != given.id
     metrics = [(r.result or {})["metrics"]["leaves"]["top-1"] for r in (flat, given)]
     assert metrics[0] == metrics[1]  # no tree in the loss
@@ -220,7 +220,7 @@ def test_an_induced_tree_comes_from_the_training_samples_and_is_judged_by_the_gi
 
 def test_a_hyperbolic_head_is_scored_again_as_it_was_trained(tmp_path: Path) -> None:
     config = replace(BASE, head=HeadConfig("poincare", clip=0.5), epochs=8)
-    bent, flat = run_probes([config, replace(config, head=HeadConfig())], tmp_path)
+    bent, flat = probe([config, replace(config, head=HeadConfig())], tmp_path)
     assert bent.id != flat.id
     for run in (bent, flat):
         assert run.result is not None
@@ -246,7 +246,7 @@ def test_settings_of_a_head_that_do_not_fit() -> None:
 
 def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None:
     shuffled = replace(BASE, data=replace(DATA, shuffle=3))
-    control, true = run_probes([shuffled, BASE], tmp_path)
+    control, true = probe([shuffled, BASE], tmp_path)
     assert control.id != true.id
     assert control.hierarchy == true.hierarchy
     assert not torch.equal(control.weights()["weight"], true.weights()["weight"])
@@ -260,7 +260,7 @@ def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None
 
 def test_labels_above_the_leaves(tmp_path: Path) -> None:
     coarse = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "coarse": 0.5})
-    (run,) = run_probes([replace(BASE, data=coarse)], tmp_path)
+    (run,) = probe([replace(BASE, data=coarse)], tmp_path)
     assert run.status == "finished"
 
 
@@ -268,7 +268,7 @@ def test_labels_above_the_leaves(tmp_path: Path) -> None:
 def test_a_run_with_path_sums_is_scored_by_its_classes(tmp_path: Path, subset: bool) -> None:
     """Its N outputs are not taken for those of a head over nodes, also where classes are left out."""
     loss = LossConfig("hace_paths", {"sharing": 0.5})
-    (run,) = run_probes([replace(BASE, loss=loss)], tmp_path)
+    (run,) = probe([replace(BASE, loss=loss)], tmp_path)
     again = rescored(run.folder)
     kept = again.hierarchy.leaves[:3] if subset else None
     found = again.report(subset=kept).values
@@ -287,7 +287,7 @@ def test_a_run_with_path_sums_is_scored_by_its_classes(tmp_path: Path, subset: b
 
 def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
     newton = replace(BASE, optimizer="lbfgs", weight_decay=0.01)
-    runs = run_probes([newton, replace(newton, max_iter=2), BASE], tmp_path)
+    runs = probe([newton, replace(newton, max_iter=2), BASE], tmp_path)
     assert [(run.result or {})["train"].get("converged") for run in runs] == [True, False, None]
 
 
@@ -297,7 +297,7 @@ def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
 def test_every_optimiser_learns(tmp_path: Path, optimizer: str, normalize: str) -> None:
     lr = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}[optimizer]
     config = replace(BASE, optimizer=optimizer, normalize=normalize, lr=lr, epochs=20, weight_decay=1e-4)
-    (run,) = run_probes([config], tmp_path)
+    (run,) = probe([config], tmp_path)
     assert run.result is not None
     assert run.result["metrics"]["leaves"]["top-1"] > 0.5  # 1 / 8 by chance
     if normalize == "standard":
@@ -334,14 +334,14 @@ def feature_file(path: Path, x: np.ndarray | None = None, y: Sequence[int] | Non
 
 def test_other_features_after_the_run_are_another_run(tmp_path: Path) -> None:
     config = replace(BASE, data=feature_file(tmp_path))
-    (first,) = run_probes([config], tmp_path / "runs")
+    (first,) = probe([config], tmp_path / "runs")
     feature_file(tmp_path, np.ones((18, 4), np.float32))
-    (second,) = run_probes([config], tmp_path / "runs")
+    (second,) = probe([config], tmp_path / "runs")
     assert first.id != second.id
 
 
 def test_unseen_classes_are_reported(tmp_path: Path) -> None:
-    (run,) = run_probes([replace(BASE, data=feature_file(tmp_path, y=[0, 1] * 9))], tmp_path / "runs")
+    (run,) = probe([replace(BASE, data=feature_file(tmp_path, y=[0, 1] * 9))], tmp_path / "runs")
     assert run.result is not None
     assert run.result["train"]["unseen_classes"] == ["tabby"]
 
@@ -350,7 +350,7 @@ def test_unseen_classes_are_reported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("optimizer", ["sgd", "lbfgs"])
 def test_one_sample_or_one_class(tmp_path: Path, y: list[int], optimizer: str) -> None:
     config = replace(BASE, data=feature_file(tmp_path, y=y), optimizer=optimizer, weight_decay=0.01)
-    (run,) = run_probes([config], tmp_path / "runs")
+    (run,) = probe([config], tmp_path / "runs")
     assert run.result is not None
     assert run.result["metrics"]["leaves"]["top-1"] == 1.0
 
@@ -359,13 +359,13 @@ def test_features_that_are_no_numbers(tmp_path: Path) -> None:
     x = np.ones((18, 4), np.float32)
     x[[3, 5], 2] = np.nan, np.inf
     with pytest.raises(DataError, match="Row 3 of train"):
-        run_probes([replace(BASE, data=feature_file(tmp_path, x))], tmp_path / "runs")
+        probe([replace(BASE, data=feature_file(tmp_path, x))], tmp_path / "runs")
     assert not (tmp_path / "runs").exists()
 
 
 def test_labels_outside_the_hierarchy(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="3"):
-        run_probes([replace(BASE, data=feature_file(tmp_path, y=[0, 1, 3]))], tmp_path / "runs")
+        probe([replace(BASE, data=feature_file(tmp_path, y=[0, 1, 3]))], tmp_path / "runs")
 
 
 def test_features_of_another_width() -> None:
@@ -376,15 +376,15 @@ def test_features_of_another_width() -> None:
 
 def test_images_are_no_features(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="hace features"):
-        run_probes([replace(BASE, data=DataConfig("synthetic"))], tmp_path)
+        probe([replace(BASE, data=DataConfig("synthetic"))], tmp_path)
 
 
 def test_configurations_run_again_as_they_are(tmp_path: Path) -> None:
     from hace.lab.runs.settings import from_dict
 
-    (run,) = run_probes([BASE], tmp_path / "a")
+    (run,) = probe([BASE], tmp_path / "a")
     config = from_dict(ProbeConfig, json.loads((run.folder / "config.json").read_text()))
-    (again,) = run_probes([config], tmp_path / "b")
+    (again,) = probe([config], tmp_path / "b")
     assert comparable(read_run(again.folder)) == comparable(run)
 
 
@@ -432,7 +432,7 @@ def test_real_features(
 @pytest.mark.parametrize("loss", ["cross_entropy", "hace", "hace_paths", "conditional_softmax"])
 def test_a_run_is_calibrated_on_the_samples_it_holds_out(tmp_path: Path, loss: str) -> None:
     config = replace(BASE, loss=LossConfig(loss), validation=0.3)
-    search, alone, final, plain = run_probes(
+    search, alone, final, plain = probe(
         [
             replace(config, evaluate="val"),
             config,
@@ -471,7 +471,7 @@ def test_a_run_is_calibrated_on_the_samples_it_holds_out(tmp_path: Path, loss: s
 def test_a_temperature_changes_neither_the_id_nor_the_raw_result(tmp_path: Path) -> None:
     warm = replace(BASE, temperature=2.0)
     assert warm.identity("x") == BASE.identity("x")
-    (one,), (two,) = run_probes([BASE], tmp_path / "one"), run_probes([warm], tmp_path / "two")
+    (one,), (two,) = probe([BASE], tmp_path / "one"), probe([warm], tmp_path / "two")
     assert one.result is not None
     assert two.result is not None
     for heading, values in one.result["metrics"].items():

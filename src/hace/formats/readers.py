@@ -17,10 +17,10 @@ from hace.errors import ConfigError, FormatError, HierarchyError, nearest, short
 from hace.files.reading import reason
 from hace.files.writing import atomic_path
 from hace.formats.csv_tables import parse_csv, render_csv
+from hace.formats.draft import Draft, Problems, SourceText, build, read_source
 from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.ontology import parse_obo
-from hace.formats.source import Draft, Problems, SourceText, build, read_source
 from hace.formats.taxonomies import LINEAGE, UUID, parse_ncbi, parse_paths, parse_speciesnet, taxon_columns
 from hace.formats.trees import DASHED, parse_indented, parse_newick, render_newick
 from hace.hierarchy import Hierarchy

@@ -36,8 +36,8 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.scores import Scores, leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import derived, is_above, layout, leaf_counts
 from hace.hierarchy.distances import check_distance, virtual_height
-from hace.hierarchy.index import derived, is_above, layout, leaf_counts
 from hace.losses.kernels.answers import walk
 
 NOTHING = 2.0  # a threshold above every mass: answer nothing below the root

@@ -49,8 +49,8 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import derived, is_above, layout, leaf_counts, leaf_ranges, preorder_labels
 from hace.hierarchy.distances import check_distance, virtual_height
-from hace.hierarchy.index import derived, is_above, layout, leaf_counts, leaf_ranges, preorder_labels
 from hace.losses.kernels import answers
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")

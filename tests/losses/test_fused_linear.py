@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from hace import CrossEntropyLoss, DataError, HACELoss, Hierarchy, HXELoss
-from hace.losses import last_layer
+from hace.losses import fused_linear
 from hace.losses.base import HierarchicalLoss
 from tests.hierarchies import KINDS, NAMED, random_plain
 from tests.loss_cases import CASES, each_loss, every_case, examples, fitting, logits
@@ -29,9 +29,9 @@ SHAPES = ("ragged", "forest", "flat", "chain", "one_node", "dag_forest")
 
 @pytest.fixture(autouse=True)
 def tiny_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(last_layer, "_ENTRIES", 8)
-    monkeypatch.setattr(last_layer, "_NARROWEST", 2)
-    monkeypatch.setattr(last_layer, "_SAMPLE_ENTRIES", 40)
+    monkeypatch.setattr(fused_linear, "_ENTRIES", 8)
+    monkeypatch.setattr(fused_linear, "_NARROWEST", 2)
+    monkeypatch.setattr(fused_linear, "_SAMPLE_ENTRIES", 40)
 
 
 def layer(loss: HierarchicalLoss, dtype: torch.dtype, batch: int = 6, width: int = 4) -> list[Tensor]:
@@ -77,7 +77,7 @@ def test_equals_the_plain_form(case: str) -> None:
 def test_random_hierarchies_and_chunks(kind: str, seed: int, narrowest: int) -> None:
     h = random_plain(kind, seed).build()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_layer, "_NARROWEST", narrowest)
+        patch.setattr(fused_linear, "_NARROWEST", narrowest)
         for outputs in ("nodes", "leaves"):
             loss = HACELoss(h, 0.3, outputs=outputs, labels="nodes", reduction="none")
             y = torch.randint(h.num_nodes, (6,), generator=torch.Generator().manual_seed(seed))
@@ -174,9 +174,9 @@ def test_compiled_it_is_the_plain_form() -> None:
 @pytest.fixture
 def usual_chunks(tiny_chunks: None) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(last_layer, "_ENTRIES", 1 << 14)
-        patch.setattr(last_layer, "_NARROWEST", 128)
-        patch.setattr(last_layer, "_SAMPLE_ENTRIES", 1 << 14)
+        patch.setattr(fused_linear, "_ENTRIES", 1 << 14)
+        patch.setattr(fused_linear, "_NARROWEST", 128)
+        patch.setattr(fused_linear, "_SAMPLE_ENTRIES", 1 << 14)
         yield
 
 

@@ -10,10 +10,10 @@ import torch
 
 from hace import HCELoss, Hierarchy, build_loss, predict
 from hace.cli.entry import main
-from hace.decisions.ladders import outcomes_of, own_masses
 from hace.decisions.scores import Scores
+from hace.decisions.threshold_rules import outcomes_of, own_masses
 from hace.errors import ConfigError, DataError, HierarchyError
-from hace.lab.study.unseen import (
+from hace.linear.unseen_classes import (
     METHODS,
     UnseenStudy,
     answers_at,

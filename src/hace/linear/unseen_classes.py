@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from hace.decisions.guarantees import guaranteed_threshold
-from hace.decisions.ladders import LADDERS
+from hace.decisions.threshold_rules import LADDERS
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.index import is_above
+from hace.hierarchy.derived import is_above
 from hace.linear.features import unit_rows
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.trials import Optimization, Trial

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from hace import HierarchyError, predict
-from hace.decisions.expected import ANSWER_METRICS
+from hace.decisions.cost_rules import ANSWER_METRICS
 from hace.errors import ConfigError
 from tests.hierarchies import ANIMALS, DIAMOND, NAMED, Plain, random_plain
 from tests.reference import structure
@@ -96,7 +96,7 @@ def test_a_crowded_search_goes_in_parts(monkeypatch: pytest.MonkeyPatch) -> None
     h = TREES["ragged3"].build()
     z = torch.randn(30, h.num_leaves, generator=torch.Generator().manual_seed(0)) * 0.1
     whole = predict(z, h, "expected", metric="zhao", outputs="leaves")
-    monkeypatch.setattr("hace.decisions.expected._ENTRIES", 20)
+    monkeypatch.setattr("hace.decisions.cost_rules._ENTRIES", 20)
     parts = predict(z, h, "expected", metric="zhao", outputs="leaves")
     assert parts.ids == whole.ids
     assert torch.equal(parts.costs, whole.costs)  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.index import is_above, leaf_counts
+from hace.hierarchy.derived import is_above, leaf_counts
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
 SIBLINGS = "siblings"  # top-1 over the classes that share their parent with another

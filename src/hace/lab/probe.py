@@ -44,14 +44,12 @@ ProbeRun = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and
 
 
 @overload
-def run_probes(
-    configs: ProbeConfig, out: str | Path, *, on_epoch: Callable[[int], None] | None = None
-) -> Run: ...
+def probe(configs: ProbeConfig, out: str | Path, *, on_epoch: Callable[[int], None] | None = None) -> Run: ...
 @overload
-def run_probes(
+def probe(
     configs: Sequence[ProbeConfig], out: str | Path, *, on_epoch: Callable[[int], None] | None = None
 ) -> list[Run]: ...
-def run_probes(configs: Any, out: str | Path, *, on_epoch: Callable[[int], None] | None = None) -> Any:
+def probe(configs: Any, out: str | Path, *, on_epoch: Callable[[int], None] | None = None) -> Any:
     """Train probes side by side; finished ones are read.
 
     Args:
@@ -66,14 +64,11 @@ def run_probes(configs: Any, out: str | Path, *, on_epoch: Callable[[int], None]
         ConfigError, DataError, FormatError: Something does not fit; runs finished before are kept.
     """
     if isinstance(configs, ProbeConfig):
-        return run_probes([configs], out, on_epoch=on_epoch)[0]
+        return probe([configs], out, on_epoch=on_epoch)[0]
     sources = load_sources(configs)
     for work in passes(configs, sources):
         run_pass(work, out, sources, on_epoch=on_epoch)
     return [read_run(run_folder(config, out, sources)) for config in configs]
-
-
-probe = run_probes  # its name at the front door
 
 
 def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
