@@ -18,6 +18,7 @@ SHOWN_PROBLEMS = 12
 # about a hierarchy of a million nodes does not take minutes to word.
 COMPARED_NAMES = 20_000
 COMPARED_LENGTH = 200  # characters; the comparison takes the square of it
+_NUMBERED = re.compile(r"([A-Za-z]+[:_])?\d+")  # 536, CL:0000236
 
 # Longest name that `listed` quotes whole, in characters.
 LISTED_LENGTH = 60
@@ -103,15 +104,15 @@ class ConfigError(HaceError):
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """The end of a message about an unknown name: the known names that look like it.
+    """The end of a message about an unknown name: the known names that look like it; numbers that do mean something else.
 
     Example:
         >>> nearest("huskey", ["husky", "dusky", "tabby"])
         " Did you mean 'husky' or 'dusky'?"
-        >>> nearest("zebra", ["husky", "tabby"])
+        >>> nearest("zebra", ["husky", "tabby"]) + nearest("CL:0000235", ["CL:0000236"])
         ''
     """
-    if len(name) > COMPARED_LENGTH:
+    if len(name) > COMPARED_LENGTH or _NUMBERED.fullmatch(name):
         return ""
     candidates = [k for k in dict.fromkeys(islice(known, COMPARED_NAMES)) if len(k) <= COMPARED_LENGTH]
     folded = {candidate.casefold(): candidate for candidate in reversed(candidates)}

@@ -14,7 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hace import Hierarchy, HierarchyError
+from hace.formats import parse_hierarchy
 from hace.hierarchy.assembly import natural_key
+from hace.hierarchy.names import node_of
 from tests.hierarchies import Plain, forests, hierarchies, trees
 from tests.reference import structure as oracle
 
@@ -83,6 +85,39 @@ def test_paths_are_the_same_as_edges(plain: Plain) -> None:
 
 
 BOEING = [("Boeing", "717", "717"), ("Boeing", "747", "747-100"), ("Saab", "2000")]
+
+
+def test_paths_written_as_one_text() -> None:
+    texts = ["Home > Garden > Pots", "Home > Garden", "Toys", "Toys > Cars", "Toys"]
+    h = Hierarchy.from_paths(texts)
+    assert h == Hierarchy.from_paths([("Home", "Garden", "Pots"), ("Toys", "Cars")])
+    assert h.level_names is None
+    assert Hierarchy.from_paths(pd.DataFrame({"category": [*texts, None]})) == h
+    assert Hierarchy.from_paths(pd.DataFrame({"class": ["a", "b"]})).level_names == ("class",)
+    for table in ("category\n" + "\n".join(texts), "\n".join(texts)):  # with a header and without
+        assert parse_hierarchy(table, "csv") == h
+    labelled = parse_hierarchy("path,n\nA > B,1\nA > C,0\n", "csv", columns=["path"], label="n")
+    assert labelled.leaves == ("C", "B")
+    repeated = ["Men > Shoes", "Women > Shoes"]
+    with pytest.raises(HierarchyError, match="'Shoes' is at two places"):
+        Hierarchy.from_paths(repeated)
+    shoes = Hierarchy.from_paths(repeated, ids="path")
+    assert [node_of(shoes, label) for label in (*repeated, "Men", "Shoes")] == [
+        *map(shoes.index, ("Men/Shoes", "Women/Shoes", "Men")),
+        -1,  # of two
+    ]
+
+
+@given(plain=st.one_of(trees(), forests()))
+def test_a_path_of_names_leads_to_its_node(plain: Plain) -> None:
+    h = plain.build()
+    for node in h.nodes:
+        path = [h.name(v) for v in reversed(h.path(node))]
+        assert node_of(h, " > ".join(path)) == h.index(node)
+        if h.rooted and len(path) > 2:
+            assert node_of(h, " > ".join(path[1:])) == h.index(node)
+        if len(path) > 1:
+            assert node_of(h, " > ".join([*path, "no such"])) == -1
 
 
 def test_path_ids_by_level() -> None:

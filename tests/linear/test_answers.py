@@ -186,3 +186,27 @@ def test_another_hierarchy_needs_another_fit() -> None:
         with pytest.raises(NotFittedError, match="hierarchy was changed after fit"):
             answer(NEW[:2])
     assert set(clf.fit(X, Y).predict_node(NEW[:20], 0.0)) <= set(H.leaves)
+
+
+def test_labels_are_ids_names_or_paths(caplog: pytest.LogCaptureFixture) -> None:
+    """Names and paths mean their nodes wherever ids do; answers are ids, and one line says what has no sample."""
+    h = Hierarchy.from_edges(
+        [("10", "11"), ("10", "12"), ("20", "21")],
+        names={"10": "Home", "11": "Pots", "12": "Lamps", "20": "Toys", "21": "Pots"},
+    )
+    x = np.repeat(np.eye(3), 4, axis=0)
+    y = np.repeat(["Home > Pots", "Lamps", "Toys"], 4)
+    clf = HACEClassifier(h, class_weight={"Lamps": 2.0}).fit(x, y)
+    same = HACEClassifier(h, class_weight={"12": 2.0}).fit(x, np.repeat(["11", "12", "20"], 4))
+    np.testing.assert_array_equal(clf.coef_, same.coef_)
+    assert clf.predict(x[::4]).tolist() == ["11", "12", "21"]
+    assert clf.unseen_classes_.tolist() == ["21"]
+    assert clf.predict_node(x[::4]).tolist() == ["11", "12", "20"]
+    assert clf.score(x, y) == 1
+    clf.set_params(subset=["Home"])
+    assert set(clf.predict(x)) == {"11", "12"}
+    told = "HACEClassifier: 1 of 3 classes have no training sample (unseen_classes_); predict_node stops above them."
+    assert caplog.messages.count(told) == 1  # of two fits
+    for wrong, hint in (("Pots", "Several nodes have that name: use ids"), ("Lamp", "Did you mean 'Lamps'")):
+        with pytest.raises(DataError, match=hint):
+            HACEClassifier(h).fit(x, np.repeat(["Home", "Toys", wrong], 4))

@@ -12,7 +12,7 @@ from sklearn.linear_model import LogisticRegression
 
 from hace import ConfigError, DataError, HACEClassifier, Hierarchy
 from hace.linear import Optimization, Trial, fit_heads
-from hace.linear.labels import class_weighted
+from hace.linear.labels import class_weighted, read_labels
 from hace.losses.cross_entropy import CrossEntropyLoss
 
 IRIS = load_iris()
@@ -107,14 +107,14 @@ def test_class_weights_multiply_sample_weights() -> None:
 
 
 def test_a_coarse_label_has_the_mean_weight_of_its_classes_unless_named() -> None:
-    index = {node: i for i, node in enumerate(TREE.nodes)}
-    nodes = np.array([index[v] for v in ("setosa", "versicolor", "virginica", "large", "small")])
+    reading = read_labels(np.array(["setosa"]), TREE)
+    nodes = np.array([TREE.index(v) for v in ("setosa", "versicolor", "virginica", "large", "small")])
     weights = {"versicolor": 2.0, "virginica": 6.0}
-    assert class_weighted(weights, index, nodes, TREE, None).tolist() == [1, 2, 6, 4, 1]  # type: ignore[union-attr]
-    named = class_weighted(weights | {"large": 0.5}, index, nodes, TREE, np.full(5, 2.0))
+    assert class_weighted(weights, reading, nodes, None).tolist() == [1, 2, 6, 4, 1]  # type: ignore[union-attr]
+    named = class_weighted(weights | {"large": 0.5}, reading, nodes, np.full(5, 2.0))
     assert named.tolist() == [2, 4, 12, 1, 2]  # type: ignore[union-attr]
     seen = nodes[[0, 0, 0, 1, 3]]  # no virginica: a large one weighs as a versicolor does
-    balanced = class_weighted("balanced", index, seen, TREE, None)
+    balanced = class_weighted("balanced", reading, seen, None)
     np.testing.assert_allclose(balanced, [2 / 3, 2 / 3, 2 / 3, 2, 2])  # type: ignore[arg-type]
     y = NAMES.astype(object)
     y[::7] = np.where(NAMES[::7] == "setosa", "small", "large")

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice, is_number
-from hace.errors import ConfigError, DataError, HierarchyError, nearest
+from hace.errors import ConfigError, DataError, HierarchyError, listed, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
-from hace.hierarchy.names import known_names, score_columns
+from hace.hierarchy.names import known_names, node_of, score_columns, unknown_name_hint
 from hace.losses.head import node_log_probs
 from hace.losses.kernels.answers import best_columns
 
@@ -242,14 +242,13 @@ def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
     given = {str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)}
     if not given:
         raise DataError("subset must name at least one class. Got none.")
-    unknown = sorted(given.difference(hierarchy.nodes))
+    nodes = {name: node_of(hierarchy, name) for name in given}
+    unknown = sorted(name for name, node in nodes.items() if node < 0)
     if unknown:
-        more = f" and {len(unknown) - 5} more" if len(unknown) > 5 else ""
         raise DataError(
-            f"subset must name nodes of the hierarchy. Got {', '.join(map(repr, unknown[:5]))}{more}."
-            f"{nearest(unknown[0], hierarchy.nodes)}"
+            f"subset must name nodes of the hierarchy. Got {listed(unknown)}.{unknown_name_hint(hierarchy, unknown[0])}"
         )
-    inside = np.isin(hierarchy.nodes, list(given))
+    inside = np.isin(np.arange(hierarchy.num_nodes), list(nodes.values()))
     for parent, child in hierarchy.edges.tolist():  # parents before children
         inside[child] |= inside[parent]
     return [leaf for leaf, node in zip(hierarchy.leaves, hierarchy.leaf_nodes, strict=True) if inside[node]]

@@ -22,7 +22,7 @@ from hace.formats.taxonomies import (
     taxon_columns,
 )
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.build import edges_of_paths
+from hace.hierarchy.build import PATH_MARK, edges_of_paths, path_parts
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
 _ID_COLUMNS = ("id", "parent", "name", "label", "rank", "synonyms")
@@ -46,7 +46,8 @@ def parse_csv(
       each parent of a node with several, and the label (0 to n - 1) of every leaf. This is what
       `write_hierarchy` writes.
     * `parent`, `child`: one edge per row. Such a table may be without a header.
-    * One column per level, from the top down: one label path per row. Paths may end early and may repeat.
+    * One column per level, from the top down: one label path per row. Paths may end early and may repeat. A single column
+      may hold whole paths, "Home > Garden > Pots".
     """
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
@@ -85,6 +86,13 @@ def parse_csv(
         if not {cell for _, cells in held for cell in cells}.isdisjoint(names):
             # Its ids occur again: an edge, not a header.
             return _without_header(source, iter([(1, names), *held]), None, label, ids, order)
+    if len(names) == 1 and not wanted:
+        held = list(rows)
+        if any(
+            PATH_MARK in cells[0] for _, cells in held
+        ):  # "Home > Garden > Pots", with a header or without
+            held = [(1, names), *held] if PATH_MARK in names[0] else held
+            return _paths(source, ["path"], iter(held), ["path"], None, ids)
     raise _unknown_columns(source, names, wanted)
 
 
@@ -356,7 +364,7 @@ def _paths(
                 "Only the end of a path may be empty.",
             )
             continue
-        path = tuple(names)
+        path = tuple(names) if len(levels) > 1 else path_parts(names[0])
         paths.append(path)
         if label is not None:
             if label_of.setdefault(path, number) != number:
@@ -366,20 +374,21 @@ def _paths(
             else:
                 _take_label(source, line, "/".join(path) if ids == "path" else path[-1], number, labels)
     source.problems.raise_broken()
-    found = edges_of_paths(paths, ids, levels)
+    depth = max(map(len, paths), default=0)
+    levels = levels if depth <= len(levels) else []
+    found = edges_of_paths(paths, ids, levels or None)
     for problem in found.problems:
         offered = [f"-o ids={way}" for way in ("merged", "level", "path") if f'ids="{way}"' in problem]
         remedy = f" On the command line: {' or '.join(offered)}." if offered else ""
         source.problems.unfit(None, problem + remedy)
     source.problems.raise_any()
-    depth = max(map(len, paths), default=0)
     one_root = depth > 1 and len({path[0] for path in paths}) == 1
     return Draft(
         edges=[(found.ids[p], found.ids[c]) for p, c in found.edges.tolist()],
         nodes=found.ids,
         names=found.names,
         leaves=_leaf_order(source, labels) if label is not None else None,
-        level_names=levels[one_root:depth],  # a column that holds the root is not a level
+        level_names=levels[one_root:depth] or None,  # a column that holds the root is not a level
         flat=len(levels) == 1,
     )
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     import networkx as nx
 
 
+PATH_MARK = " > "  # between the names of a path that is one text
 _MERGE = ' ids="merged" makes one node of a class and the group of its name.'
 # pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
 _PANDAS_MISSING = ("NAType", "NaTType")
@@ -150,9 +151,14 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
     frame = frame_rows(paths, "paths")
+    paths = frame[1] if frame is not None else [paths] if isinstance(paths, str) else list(paths)
+    if frame is not None and len(frame[0]) == 1:
+        paths = [path_parts(cell) if isinstance(cell, str) else (cell,) for (cell,) in paths]
+        frame = None if any(len(row) > 1 for row in paths) else frame
+    elif any(isinstance(row, str) and PATH_MARK in row for row in paths if frame is None):
+        paths = [path_parts(row) if isinstance(row, str) else row for row in paths]
     if frame is not None:
         level_names = tuple(frame[0]) if level_names is None else level_names
-        paths = frame[1]
     levels = None if level_names is None else tuple(str(name) for name in level_names)
     problems: list[str] = []
     rows: dict[tuple[str, ...], int] = {}
@@ -167,12 +173,11 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     places = dict.fromkeys(row[:k] for row in rows for k in range(1, len(row) + 1))  # parents first
     inner = {place[:-1] for place in places}
     above = [(number, row[-1]) for row, number in rows.items() if row in inner]
-    if above:
+    if above and ids == "merged":  # a class is lost; else the row is a label above the classes
         others = _others(len(above) - 1, "row")
-        remedy = ' Give it another name than its group, or use ids="level".' if ids == "merged" else ""
         problems.append(
-            f"Row {above[0][0]} ends at {above[0][1]!r}, which has classes below it in other rows{others}. "
-            f"A class must be a leaf.{remedy}"
+            f"Row {above[0][0]} ends at {above[0][1]!r}, which has classes below it in other rows{others}. A class must be a "
+            'leaf. Give it another name than its group, or use ids="level".'
         )
     index: dict[str, int] = {}
     names: dict[str, str] = {}
@@ -204,6 +209,11 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
             f"{key!r} is at two places: {where}{others}. Give them different names{finer}.{remedy}"
         )
     return PathTable(list(index), _pairs(flat), names, levels, problems)
+
+
+def path_parts(text: str) -> tuple[str, ...]:
+    """The names of a path written as one text, "Home > Garden > Pots"."""
+    return tuple(part.strip() for part in text.split(PATH_MARK))
 
 
 def _others(count: int, what: str) -> str:

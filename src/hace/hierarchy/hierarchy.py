@@ -226,11 +226,12 @@ class Hierarchy:
         names: Mapping[Any, str] | None = None,
         level_names: Sequence[str] | None = None,
     ) -> Hierarchy:
-        """A hierarchy from label paths, each from the top down to a class.
+        """A hierarchy from label paths, each from the top down to a class, or to a node above classes of other rows.
 
         Args:
-            paths: rows of names, or a pandas or polars frame with one column per level (its column names become the
-                level names). Shorter rows end early, or in None, NaN or "". A row may occur many times.
+            paths: rows of names, texts such as "Home > Garden > Pots", or a pandas or polars frame with one column per level
+                (its column names become the level names). Shorter rows end early, or in None, NaN or "". A row may occur many
+                times.
             leaves: the class list in label order, by id.
             ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"merged"``: the same, but a
                 class and the group of its name directly above it are one node. ``"level"``: inner nodes are

@@ -11,6 +11,7 @@ import numpy as np
 
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.build import PATH_MARK, path_parts
 from hace.hierarchy.derived import derived
 from hace.hierarchy.hierarchy import Hierarchy
 
@@ -25,6 +26,21 @@ def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     table |= {name: v for v, name in enumerate(hierarchy.names) if counts[name] == 1}
     table |= {node: v for v, node in enumerate(hierarchy.nodes)}
     return {composed(name): v for name, v in table.items() if not name.isascii()} | table
+
+
+def node_of(hierarchy: Hierarchy, label: str) -> int:
+    """The node index of an id, a unique name, a synonym, or a path of names ("Home > Garden > Pots"); -1 for none."""
+    known = known_names(hierarchy)
+    found = known.get(label, known.get(composed(label), -1))
+    if found >= 0 or PATH_MARK not in label:
+        return found
+    h, parts = hierarchy, path_parts(label)
+    starts = [*h.tops, *(h.children(h.tops[0]) if h.rooted else ())]
+    here = [v for v in starts if parts[0] in (v, h.name(v))]
+    for part in parts[1:]:
+        here = [child for v in here for child in h.children(v) if part in (child, h.name(child))]
+    ends = set(here)
+    return h.index(ends.pop()) if len(ends) == 1 else -1
 
 
 def composed(name: str) -> str:
@@ -65,15 +81,16 @@ def label_nodes(
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:
         raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
-    words = [w if w in known else composed(w) for w in map(str, values.tolist())]
+    words = list(map(str, values.tolist()))
     if not numbers or kind == "id":
-        bad = [(i, w) for i, w in enumerate(words) if w not in known]
+        nodes = {w: node_of(h, w) for w in set(words)}
+        bad = [(i, w) for i, w in enumerate(words) if nodes[w] < 0]
         if bad:
             raise DataError(
                 f"{source}: labels must be ids or unique names of the hierarchy. {len(bad)} of {len(words)} are not; the "
                 f"first is {bad[0][1]!r} in {place(bad[0][0])}.{unknown_name_hint(h, bad[0][1])}"
             )
-        return np.array([known[w] for w in words], dtype=np.int64)
+        return np.array([nodes[w] for w in words], dtype=np.int64)
     outside = np.flatnonzero((values < 0) | (values > last))
     are_ids = all(w in known for w in set(words))
     if len(outside):

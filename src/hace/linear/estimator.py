@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import logging
 import reprlib
 import warnings
 from collections.abc import Mapping, Sequence
@@ -45,6 +47,12 @@ _FLOATS = (np.float64, np.float32)
 COARSE_LABELS = ("auto", "balanced", "cautious", "plain", "drop")
 _SINGLE = 1e-6  # the smallest tol that single precision can tell
 _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
+
+
+@functools.cache
+def _say_once(text: str) -> None:
+    """A line for whoever watches, not a warning: what it says is often as it should be."""
+    logging.getLogger("hace").warning(text)
 
 
 def _has_epochs(estimator: HACEClassifier) -> bool:
@@ -98,7 +106,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     Attributes:
         classes_: the classes, sorted, with the type of y: the leaves, or without a hierarchy the labels seen.
-        unseen_classes_: classes without a training sample. There is no warning: folds of a cross-validation often miss some.
+        unseen_classes_: classes without a training sample. How many there are is logged, once: folds of a cross-validation
+            often miss some.
         coarse_labels_: how coarse labels were taken: ``coarse_labels``, or what "auto" chose.
         hierarchy_: the hierarchy; a flat one over the classes seen if none was given.
         loss_: the loss; ``coef_`` has ``loss_.num_outputs`` rows.
@@ -201,9 +210,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         if self.optimizer == "lbfgs":
             dtype = torch.float32 if X.dtype == np.float32 and self.tol >= _SINGLE else torch.float64
             rows = LabelledFeatures(X, target, self.loss_, weight, dtype=dtype)
-            return self._take(converged_head(rows, trial, options, dtype=torch.float64), y)
+            return self._take(converged_head(rows, trial, options, dtype=torch.float64), self._reading(y))
         (head,) = fit_heads(X, target, [trial], options, seed=self._seed(), sample_weight=weight)
-        return self._take(head, y)
+        return self._take(head, self._reading(y))
 
     @available_if(_has_epochs)
     def partial_fit(
@@ -238,11 +247,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         X, target, weight, trial, mean = self._prepare(X, y, sample_weight)
         if mean == 0:
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
-            return self._take(FittedHead(blank, None, [], None, 0), y) if first else self
-        start, seen = None, y
+            return self._take(FittedHead(blank, None, [], None, 0), self._reading(y)) if first else self
+        start, seen = None, self._reading(y)
         if not first:
             weights = torch.from_numpy(self.coef_).float(), torch.from_numpy(self.intercept_).float()
-            start, seen = FittedHead(*weights, [], None, 0), np.concatenate([y, self._seen])
+            start, seen = FittedHead(*weights, [], None, 0), np.concatenate([seen, self._seen])
         # A step of decay is lr x weight_decay: as without weights.
         scaled = replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
         seed = self._seed() + self._calls  # a new order in every call
@@ -277,7 +286,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.coarse_labels_ = self.coarse_labels
         nodes = self._reading(y)
         own = None if weight is None else as_weights(weight, len(y)).numpy()
-        weight = reading.class_weighted(self.class_weight, self._reading.nodes, nodes, self.hierarchy_, own)
+        weight = reading.class_weighted(self.class_weight, self._reading, nodes, own)
         labels = self.hierarchy_.labels[nodes]
         coarse = labels < 0
         if coarse.any() and self.coarse_labels == "drop":
@@ -368,8 +377,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             return int(self.random_state)
         return int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
 
-    def _take(self, head: FittedHead, y: np.ndarray) -> HACEClassifier:
-        """The fitted attributes, from what training gave."""
+    def _take(self, head: FittedHead, seen: np.ndarray) -> HACEClassifier:
+        """The fitted attributes, from what training gave and the nodes that are labels of a sample."""
         if head.diverged is not None:
             raise ConfigError(
                 f"Training diverged in epoch {head.diverged['epoch']}. Use a smaller lr, or scale the features, for "
@@ -389,9 +398,18 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
         self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
         self._promises, self._deepest = {}, None
-        self._seen = np.unique(y)
-        self.unseen_classes_ = self.classes_[~np.isin(self.classes_, self._seen)]
+        self._take_seen(seen)
+        if self.hierarchy is not None and (count := len(self.unseen_classes_)):
+            _say_once(
+                f"HACEClassifier: {count:,} of {len(self.classes_):,} classes have no training sample (unseen_classes_)"
+                f"{'; predict_node stops above them' if self.unlabelled == 'stop' else ''}."
+            )
         return self
+
+    def _take_seen(self, nodes: np.ndarray) -> None:
+        self._seen = np.unique(nodes)
+        classes = self.hierarchy_.leaf_nodes[self._reading.order]
+        self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -523,7 +541,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         nodes = decided.nodes.numpy()
         if self.unlabelled == "stop":
             if self._deepest is None:
-                self._deepest = reading.deepest_labelled(self._reading(self._seen), self.hierarchy_)
+                self._deepest = reading.deepest_labelled(self._seen, self.hierarchy_)
             nodes = self._deepest[nodes]
         return np.array([*self.hierarchy_.nodes, None], dtype=object)[nodes]
 

@@ -31,6 +31,7 @@ from hace.checks import is_number
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.names import node_of, unknown_name_hint
 from hace.losses.base import HierarchicalLoss
 
 INTEGER_LABELS = ("auto", "ids", "positions")
@@ -58,16 +59,20 @@ class LabelReading:
     nodes: dict[Any, int]
     what: str
 
+    def node(self, label: Any) -> int:
+        """The node index of a label, -1 for none; of text also a unique name, a synonym or a path "A > B > C"."""
+        found = self.nodes.get(label, -1)
+        by_id = found < 0 and all(isinstance(known, str) for known in self.nodes)
+        return node_of(self.hierarchy, str(label)) if by_id else found
+
     def __call__(self, y: np.ndarray) -> IntArray:
         """Node indices of labels."""
-        text = all(isinstance(label, str) for label in self.nodes)
         values, inverse = np.unique(y, return_inverse=True)
-        keys = [str(value) if text else value for value in values.tolist()]
-        found = np.array([self.nodes.get(key, -1) for key in keys], dtype=np.int64)[inverse]
+        found = np.array([self.node(value) for value in values.tolist()], dtype=np.int64)[inverse]
         bad = np.flatnonzero(found < 0)
         if len(bad):
             label = y[bad[0]].item() if isinstance(y[bad[0]], np.generic) else y[bad[0]]
-            hint = nearest(str(label), [str(known) for known in self.nodes]) if text else ""
+            hint = unknown_name_hint(self.hierarchy, label) if isinstance(label, str) else ""
             raise DataError(
                 f"y must hold {self.what}. {len(bad):,} of {len(y):,} are not; the first is {label!r} in row {bad[0]}.{hint}"
             )
@@ -256,9 +261,8 @@ def deepest_labelled(labels: IntArray, hierarchy: Hierarchy) -> IntArray:
 
 def class_weighted(
     class_weight: Mapping[Any, float] | str | None,
-    labels: Mapping[Any, int],
+    reading: LabelReading,
     nodes: IntArray,
-    hierarchy: Hierarchy,
     weight: np.ndarray | None,
 ) -> np.ndarray | None:
     """(M,) sample weights times the weights of their classes; None where all count the same.
@@ -267,14 +271,15 @@ def class_weighted(
     """
     if class_weight is None:
         return weight
+    hierarchy = reading.hierarchy
     leaf, given = hierarchy.labels >= 0, np.full(hierarchy.num_nodes, np.nan)
     if isinstance(class_weight, Mapping):
         given[leaf] = 1.0
         for label, value in class_weight.items():
             key = label.item() if isinstance(label, np.generic) else label
-            node = labels.get(key, labels.get(str(key)))
-            if node is None:
-                hint = nearest(str(key), [str(name) for name in labels])
+            node = reading.node(key)
+            if node < 0:
+                hint = nearest(str(key), [str(name) for name in reading.nodes])
                 raise ConfigError(f"class_weight must name labels of y. Got {key!r}, which is not one.{hint}")
             if not is_number(value) or value < 0:
                 large = isinstance(value, int) and abs(value) > sys.float_info.max  # repr() may refuse it

@@ -138,8 +138,7 @@ def _restored(
         raise FormatError(f"temperature must be a number above 0. Got {clf.temperature_}.")
     clf.n_iter_, clf.history_ = int(document["iterations"]), _restored_param(document["history"])
     clf._calls = int(document["calls"])
-    clf._seen = np.array(document["seen"], dtype=_dtype(document["classes"]["dtype"]))
-    clf.unseen_classes_ = clf.classes_[~np.isin(clf.classes_, clf._seen)]
+    clf._take_seen(np.array(document["seen"], dtype=np.int64))
     clf._promised_on, clf._promised_groups = None, None
     pooled = document.get("pooled", {"how": None, "temperature": clf.temperature_})
     clf._promises_about, clf._pooled_temperature = (pooled["how"], clf.subset), float(pooled["temperature"])
