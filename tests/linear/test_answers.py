@@ -133,7 +133,7 @@ def test_promises_and_answers_for_groups() -> None:
     clf.calibrate(x[held], y[held], group[held], pool="mean")
     pooled = clf.predict_node(x[new], accuracy=0.8, groups=group[new], pool="mean")
     assert len(pooled) == 70
-    with pytest.raises(DataError, match="one label for each group"):
+    with pytest.raises(DataError, match="A group must have one truth to be pooled"):
         clf.calibrate(x[held], y[held], group[held] // 2, pool="log")
 
 

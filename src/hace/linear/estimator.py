@@ -15,12 +15,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice
+from hace.decisions.calibration import hold_out
 from hace.decisions.group_promises import group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
-from hace.decisions.scores import Scores, inside_subset, subset_mask
-from hace.decisions.temperature import fit_temperature
+from hace.decisions.scores import Scores, subset_mask
 from hace.errors import ConfigError, DataError, install
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
@@ -566,43 +566,24 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
-        if pool is not None and groups is None:
-            raise ConfigError("pool needs groups: the burst or recording of each sample. Got none.")
-        nodes, names, place = self._reading(y), np.arange(len(y)), np.arange(len(y))
-        if groups is not None:
-            names, place = group_places(groups, len(y))
-        mixed = np.random.default_rng(0).permutation(len(names))
-        fits = np.isin(place, mixed[: len(names) // 2]) if temperature is None else np.full(len(y), False)
-        inside = (
-            np.full(len(y), True)
-            if self.subset is None
-            else inside_subset(self.hierarchy_, self.subset, nodes)
+        held = hold_out(
+            self._scores(self._linear(X)),
+            self._reading(y),
+            (2, np.random.default_rng(0)),
+            temperature=temperature,
+            groups=groups,
+            pool=pool,
+            subset=self.subset,
         )
-        found = 1.0 if temperature is None else float(temperature)
-        check_number("temperature", found, "a number above 0", is_number(found) and found > 0)
-        if temperature is None:
-            held, truth, _ = self._units(X, nodes, place, np.flatnonzero(fits & inside), pool)
-            found = fit_temperature(held.data, truth, self.hierarchy_, labels="nodes", outputs=held.outputs)
         if pool is None:
-            self.temperature_ = found
-        sure, truth, place = self._units(X, nodes, place, np.flatnonzero(~fits & inside), pool)
-        self._promised_on = replace(sure, data=sure.data / found).log_q().numpy(), truth
-        self._promised_groups = None if groups is None or pool is not None else place
-        self._promises_about, self._pooled_temperature = (pool, self.subset), found
+            self.temperature_ = held.temperature
+        self._promised_on = held.scores.log_q().numpy(), held.truth
+        self._promised_groups = (
+            None if held.groups is None else np.unique(held.groups, return_inverse=True)[1]
+        )
+        self._promises_about, self._pooled_temperature = (pool, self.subset), held.temperature
         self._promises = {}
         return self
-
-    def _units(
-        self, X: Any, nodes: np.ndarray, place: np.ndarray, rows: np.ndarray, pool: str | None
-    ) -> tuple[Scores, np.ndarray, np.ndarray]:
-        """Scores, node indices and groups of some samples; or, pooled, of their groups."""
-        scores = self._scores(self._linear(X[rows])).restricted(self._kept())
-        if pool is None:
-            return scores, nodes[rows], place[rows]
-        groups, first, at = np.unique(place[rows], return_index=True, return_inverse=True)
-        if (nodes[rows] != nodes[rows][first][at]).any():
-            raise DataError("y must have one label for each group to pool them. Some groups have several.")
-        return scores.pooled(at, pool), nodes[rows][first], groups
 
     def guarantee(
         self,

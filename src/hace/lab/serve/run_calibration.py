@@ -3,8 +3,7 @@
     calibrate_run("runs/4cd033b43672ca23")                                     # writes calibration.json into the run
     Predictor.from_run("runs/4cd033b43672ca23").predict("photos", accuracy=0.95)
 
-A promise needs scores that were settled without the samples it rests on. So a third of the calibration samples fits the
-temperature and the rest the thresholds, unless the temperature comes from elsewhere.
+A third of the calibration samples fits the temperature and the rest the thresholds, unless the temperature is given.
 """
 
 from __future__ import annotations
@@ -17,13 +16,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from hace.checks import check_choice, check_number, is_number
-from hace.decisions import GuaranteedThreshold, fit_temperature, guaranteed_threshold
-from hace.decisions.group_promises import group_places
+from hace.decisions import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.calibration import HeldOut, hold_out
 from hace.decisions.promises import PROMISES
-from hace.decisions.scores import Scores, inside_subset, subset_mask
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, sha256, write_whole
@@ -78,7 +76,7 @@ class Calibration(Config):
         hierarchy: The fingerprint of the hierarchy.
         weights: The sha256 of the run's weights; None for a file of scores.
         notes: What else a reader should know.
-        missing: PromiseRequest that could not be made, with the reason; not stored.
+        missing: Promises that could not be made, with the reason; not stored.
         pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
         subset: The classes that answers were restricted to.
         prior: Prior weights of nodes that were added to the scores.
@@ -224,98 +222,64 @@ def calibrate_scores(
         for of in asked.of or PROMISES:
             check_promise(accuracy, of)
     check_number("seed", seed, "at least 0", seed >= 0)
-    known, notes = Scores(scores, hierarchy, kind, outputs).checked(), ()
-    if subset is not None:
-        inside = np.flatnonzero(inside_subset(hierarchy, subset, truth))
-        if left := len(truth) - len(inside):
-            notes = (
-                f"{left:,} samples of classes outside the subset were left out: promises are about samples of its classes.",
-            )
-        known, truth = known[inside].restricted(subset_mask(hierarchy, subset)), truth[inside]
-        groups = None if groups is None else np.asarray(groups)[inside]
-    known = known.weighted(prior)
-    if groups is not None or pool is not None or asked.group_share is not None:
-        known, truth, groups = _grouped(known, truth, groups, pool, asked.group_share)
-    z, outputs = known.data, known.outputs
-    fitting, rest = np.empty(0, dtype=np.int64), np.arange(len(truth))
-    if temperature is None:
-        fitting, rest = _fitting(len(truth), groups, seed)
-        try:
-            temperature = fit_temperature(
-                z[fitting], truth[fitting], hierarchy, labels="nodes", outputs=outputs
-            )
-        except DataError as error:
-            raise DataError(
-                f"No temperature fits the {len(fitting)} of {len(truth)} calibration samples set aside for it: {error} Give "
-                "one: --temperature 1 (temperature=1) leaves scores as they are."
-            ) from error
-    check_number("temperature", temperature, "a number above 0", is_number(temperature) and temperature > 0)
-    try:
-        new = None if groups is None else groups[rest]
-        found, missing = _thresholds(z[rest] / temperature, truth[rest], hierarchy, outputs, asked, new)
-    except DataError as error:
-        if not len(fitting):
-            raise
-        spent = (
-            f"Of the {len(truth):,} calibration samples {len(fitting):,} fit the temperature. All support promises if it is "
-            "given: --temperature T (temperature=T), fitted on other samples or 1."
-        )
-        raise DataError([*error.problems, spent]) from error
-    counts, tree = (len(rest), len(fitting)), hierarchy.fingerprint
-    listed = None if subset is None else tuple(subset)
-    made = Calibration(float(temperature), found, split, *counts, outputs, tree, None, notes, missing)
-    return replace(made, pool=pool, subset=listed, prior=None if prior is None else dict(prior))
-
-
-def _grouped(
-    scores: Scores, truth: np.ndarray, groups: Any, pool: str | None, group_share: float | None
-) -> tuple[Scores, np.ndarray, np.ndarray | None]:
-    """Scores and truths of samples, with the names of their groups; or, pooled, of groups."""
-    if groups is None:
-        what = "pool" if pool is not None else "group_share"
+    if groups is None and asked.group_share is not None:
         raise ConfigError(
-            f"{what} needs groups: the site, burst or recording of each sample. Got none (--groups)."
+            "group_share needs groups: the site or recording of each sample. Got none (--groups)."
         )
-    names, place = group_places(groups, len(truth))
-    if pool is None:
-        return scores, truth, names[place]
-    if group_share is not None:
+    if pool is not None and asked.group_share is not None:
         raise ConfigError(
             "group_share must come without pool: a pooled group has one answer, which is true or false."
         )
-    first = np.zeros(len(names), dtype=np.int64)
-    first[place[::-1]] = np.arange(len(truth))[::-1]
-    mixed = np.flatnonzero(truth != truth[first[place]])
-    if len(mixed):
-        raise DataError(f"A group must have one truth to be pooled. {names[place[mixed[0]]]!r} has several.")
-    return scores.pooled(place, pool), truth[first], None
-
-
-def _fitting(samples: int, groups: np.ndarray | None, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """The samples that fit the temperature, a third of them or of their groups, and the others."""
-    units, place = np.unique(np.arange(samples) if groups is None else groups, return_inverse=True)
-    order = np.random.default_rng([seed, 0xCA11]).permutation(len(units))
-    chosen = np.isin(place, order[: len(order) // _SHARE])
-    return np.flatnonzero(chosen), np.flatnonzero(~chosen)
+    held = hold_out(
+        Scores(scores, hierarchy, kind, outputs).checked(),
+        truth,
+        (_SHARE, np.random.default_rng([seed, 0xCA11])),
+        temperature=temperature,
+        groups=groups,
+        pool=pool,
+        subset=subset,
+        prior=prior,
+    )
+    try:
+        found, missing = _thresholds(held, asked)
+    except DataError as error:
+        if not held.fitted:
+            raise
+        spent = (
+            f"Of the {len(held.truth) + held.fitted:,} calibration samples {held.fitted:,} fit the temperature. All support "
+            "promises if it is given: --temperature T (temperature=T), fitted on other samples or 1."
+        )
+        raise DataError([*error.problems, spent]) from error
+    left = f"{held.outside:,} samples of classes outside the subset were left out: promises are about samples of its classes."
+    return Calibration(
+        held.temperature,
+        found,
+        split,
+        len(held.truth),
+        held.fitted,
+        held.scores.outputs,
+        hierarchy.fingerprint,
+        notes=(left,) if held.outside else (),
+        missing=missing,
+        pool=pool,
+        subset=None if subset is None else tuple(subset),
+        prior=None if prior is None else dict(prior),
+    )
 
 
 def _thresholds(
-    scores: Tensor,
-    truth: np.ndarray,
-    h: Hierarchy,
-    outputs: str,
-    asked: PromiseRequest,
-    groups: np.ndarray | None,
+    held: HeldOut, asked: PromiseRequest
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
     """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
     found, missing = [], []
-    options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": outputs}
-    options |= {"groups": groups, "group_share": asked.group_share}
+    z, truth, h = held.scores.data, held.truth, held.scores.hierarchy
+    options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": held.scores.outputs}
+    options |= {"groups": held.groups, "group_share": asked.group_share}
     for of in asked.of or PROMISES:
         for accuracy in asked.accuracies or ACCURACIES:
             confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
             try:
-                found.append(guaranteed_threshold(scores, truth, h, accuracy, confidence, of, **options))
+                found.append(guaranteed_threshold(z, truth, h, accuracy, confidence, of, **options))
             except DataError as error:
                 missing.append(f"{accuracy:g} of {of}: {error}")
     made = {t.accuracy for t in found}
