@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, HierarchyError
+from hace.errors import ConfigError, DataError, HaceError, HierarchyError, nearest
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,10 +20,13 @@ MOST_REPLICATES = 1_000_000
 MOST_SEED = 2**63 - 1
 
 
-def check_choice(argument: str, value: object, choices: Sequence[object]) -> None:
-    """Refuses a value that is not one of the choices."""
+def check_choice(
+    argument: str, value: object, choices: Collection[object], error: type[HaceError] = ConfigError
+) -> None:
+    """Refuses a value that is not one of the choices, and names those that look like it."""
     if not any(isinstance(value, type(choice)) and value == choice for choice in choices):
-        raise ConfigError(f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r}.")
+        hint = nearest(value, map(str, choices)) if isinstance(value, str) else ""
+        raise error(f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r}.{hint}")
 
 
 def check_number(argument: str, value: object, rule: str, fits: bool) -> None:

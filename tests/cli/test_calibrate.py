@@ -192,7 +192,7 @@ def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "no longer a fair test" in capsys.readouterr().out
     found = calibration_of(run)
     assert (found.temperature, found.temperature_samples, found.samples) == (2.0, 0, 8 * 20)
-    with pytest.raises(ConfigError, match="split must be 'val' or 'test'"):
+    with pytest.raises(ConfigError, match="split must be one of 'val', 'test'"):
         calibrate_run(run.folder, split="train")
 
 

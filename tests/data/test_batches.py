@@ -117,7 +117,7 @@ def test_labels_of_leaves_and_of_nodes() -> None:
         ({"batch_size": 0}, "batch_size must be at least 1. Got 0"),
         ({"pad": -1}, "pad must be 0 or more. Got -1"),
         ({"seed": -1}, "seed must be 0 or more. Got -1"),
-        ({"labels": "leafs"}, "labels must be one of leaves, nodes. Got 'leafs'"),
+        ({"labels": "leafs"}, "labels must be one of 'leaves', 'nodes'. Got 'leafs'"),
         ({"std": (1, 1, 0)}, "std above 0"),
     ],
 )

@@ -483,7 +483,7 @@ def test_bad_subsets() -> None:
 
 
 def test_bad_options() -> None:
-    refused(ConfigError, "rule must be one of leaf, level", rule="best")
+    refused(ConfigError, "rule must be one of 'leaf', 'level'", rule="best")
     refused(ConfigError, "rule 'leaf' takes no threshold", "rule='threshold'", threshold=0.5)
     refused(ConfigError, "needs threshold", rule="threshold")
     refused(ConfigError, "levels 1 to 2", "Got 3", rule="threshold", threshold=[0.1, 0.2, 0.3])

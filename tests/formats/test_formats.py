@@ -130,11 +130,11 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
             {"format": "edges", "ordre": "x"},
             "'edges' has no option 'ordre'. It has order.*Did you mean 'order'",
         ),
-        ({"format": "edges", "order": "x"}, "order must be 'parent child' or 'child parent'. Got 'x'"),
-        ({"format": "obo", "isolated": "x"}, "isolated must be 'keep' or 'drop'. Got 'x'"),
+        ({"format": "edges", "order": "x"}, "order must be one of 'parent child', 'child parent'. Got 'x'"),
+        ({"format": "obo", "isolated": "x"}, "isolated must be one of 'keep', 'drop'. Got 'x'"),
         (
             {"format": "newick", "ids": "level"},
-            "ids must be 'name', 'merged' or 'path' for this format. Got 'level'",
+            "ids, for this format, must be one of 'name', 'merged', 'path'. Got 'level'",
         ),
         ({"format": "csv", "delimiter": ";;"}, "delimiter must be one character"),
         ({"format": "csv", "columns": []}, "columns must name at least one level column"),
@@ -439,8 +439,8 @@ def test_writes_by_suffix_and_by_name(name: str, tmp_path: Path) -> None:
     [
         ("tree.txt", None, r"tree.txt: the suffix must be one of .json, .csv.*or pass format="),
         ("tree.obo", None, r"tree.obo: the suffix must be one of"),
-        ("tree.json", "jsn", "format must be one of json, csv, .* Got 'jsn'. Did you mean 'json'"),
-        ("tree.json", "obo", "format must be one of json, csv, .* Got 'obo'"),
+        ("tree.json", "jsn", "format must be one of 'json', 'csv', .* Got 'jsn'. Did you mean 'json'"),
+        ("tree.json", "obo", "format must be one of 'json', 'csv', .* Got 'obo'"),
         ("no/tree.json", None, "Create it first"),
     ],
 )

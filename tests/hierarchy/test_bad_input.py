@@ -230,7 +230,7 @@ def test_remedies_are_not_what_was_tried_already() -> None:
 
 def test_other_mistakes_in_paths() -> None:
     assert (
-        "must be 'name', 'merged', 'level' or 'path'. Got 'names'"
+        "must be one of 'name', 'merged', 'level', 'path'. Got 'names'"
         in problems(paths, [("a",)], ids="names")[0]
     )
     assert problems(paths, ["dog"])[0].startswith("Row 1 of paths must be a sequence of names")
@@ -343,7 +343,7 @@ def test_levels_that_do_not_exist(level: object) -> None:
 
 def test_distances_that_do_not_exist() -> None:
     h = ANIMALS.build()
-    expected = "distance must be one of lca_height, lca_depth, edges. Got 'hops'."
+    expected = "distance must be one of 'lca_height', 'lca_depth', 'edges'. Got 'hops'."
     assert problems(h.distance, "husky", "dog", "hops") == (expected,)
     assert problems(h.max_distance, "hops") == problems(h.distance_matrix, "hops") == (expected,)
     assert problems(h.distances, [], [], "hops") == (expected,)
@@ -356,8 +356,8 @@ def test_labels_that_do_not_exist() -> None:
     assert problems(h.distances, 7, 0, labels="nodes") == ("a must hold node indices from 0 to 6. Got 7.",)
     assert "a must hold integers (leaves). Got float64." in problems(h.distances, [0.0], 0)
     assert "b must hold integers (leaves). Got bool." in problems(h.distances, 0, np.array([True]))
-    assert "labels must be 'leaves' or 'nodes'" in problems(h.distances, 0, 0, labels="leaf")[0]
-    assert "labels must be 'leaves' or 'nodes'" in problems(h.distance_matrix, labels="leaf")[0]
+    assert "labels must be one of 'leaves', 'nodes'" in problems(h.distances, 0, 0, labels="leaf")[0]
+    assert "labels must be one of 'leaves', 'nodes'" in problems(h.distance_matrix, labels="leaf")[0]
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,7 @@ X, Y = np.eye(2, 3), np.array([0, 1])
         (lambda: Hierarchy.from_features(X * np.nan, Y), "x must be finite"),
         (lambda: Hierarchy.from_features(X, Y[:1]), "x must be (M, d) and y (M,)"),
         (lambda: Hierarchy.from_features(X, Y, linkage="median"), "linkage must be one of 'ward'"),  # type: ignore[arg-type]
-        (lambda: Hierarchy.from_features(X, Y, normalize="l2"), "normalize must be 'unit' or 'none'"),  # type: ignore[arg-type]
+        (lambda: Hierarchy.from_features(X, Y, normalize="l2"), "normalize must be one of 'unit', 'none'"),  # type: ignore[arg-type]
         (lambda: Hierarchy.from_confusion([[1, 2]]), "matrix must be square"),
         (lambda: Hierarchy.from_confusion([[1, -2], [0, 1]]), "finite counts or rates from 0 on"),
         (lambda: Hierarchy.from_linkage([[0, 1, 1.0]]), "linkage must be an array (n - 1, 4)"),

@@ -301,7 +301,9 @@ def test_files_that_do_not_fit(tmp_path: Path) -> None:
     torch.save({"model": model}, tmp_path / "object.pt")
     with pytest.raises(FormatError, match="never runs code from a file"):
         load_weights(model, tmp_path / "object.pt")
-    with pytest.raises(ConfigError, match=r"head must be one of fit, drop. Got 'dorp'\. Did you mean 'drop'"):
+    with pytest.raises(
+        ConfigError, match=r"head must be one of 'fit', 'drop'. Got 'dorp'\. Did you mean 'drop'"
+    ):
         load_weights(model, large, head="dorp")
 
 

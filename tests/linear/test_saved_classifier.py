@@ -167,7 +167,7 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
             ({"params": {"loss": "__import__('os')"}}, {}, "loss must be one of"),
             ({"params": {"no_such": 1}}, {}, "no_such"),
             ({"params": [1]}, {}, "is damaged"),
-            ({"labels": "roots"}, {}, "labels must be 'leaves' or 'nodes'. Got 'roots'"),
+            ({"labels": "roots"}, {}, "labels must be one of 'leaves', 'nodes'. Got 'roots'"),
             ({"features": 9}, {}, r"coef must be float64 of shape \(5, 9\)"),
             ({"temperature": -1}, {}, "temperature must be a number above 0"),
             ({"classes": {"are": "ids", "values": None}}, {}, "'dtype' is missing"),

@@ -255,7 +255,7 @@ def test_something_else_than_a_hierarchy() -> None:
 
 
 def test_unknown_names() -> None:
-    with pytest.raises(ConfigError, match=says("loss must be one of cross_entropy, ")) as caught:
+    with pytest.raises(ConfigError, match=says("loss must be one of 'cross_entropy', ")) as caught:
         build_loss("hxee", h)
     assert "Did you mean 'hxe'" in str(caught.value)
     with pytest.raises(

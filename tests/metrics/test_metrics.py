@@ -136,7 +136,7 @@ def test_levels(name: str) -> None:
         assert metrics.expected_calibration_error(rounded, correct, 4, "mass") == pytest.approx(
             oracle.mass_ece(rounded.tolist(), correct, 4), abs=1e-9
         )
-    with pytest.raises(ConfigError, match="binning must be 'width' or 'mass'"):
+    with pytest.raises(ConfigError, match="binning must be one of 'width', 'mass'"):
         metrics.level_calibration(z, y, h, binning="size")
 
 
@@ -277,7 +277,7 @@ def test_threshold_for_a_precision() -> None:
         assert all(not true_share(z, y, h, u, of) >= 0.9 for u in curve.thresholds[deeper])
     assert curve.threshold_for(0.9) > curve.threshold_for(0.9, "samples")
     assert math.isnan(operating_curve(-z, y, h, thresholds=[0.0]).threshold_for(1.0))
-    with pytest.raises(ConfigError, match=r"of must be 'answers' or 'samples'. Got 'all'."):
+    with pytest.raises(ConfigError, match=r"of must be one of 'answers', 'samples'. Got 'all'."):
         curve.threshold_for(0.9, "all")
     with pytest.raises(ConfigError, match=r"precision must be a number from 0 to 1. Got 95."):
         curve.threshold_for(95)
@@ -323,7 +323,7 @@ def test_draws_of_a_comparison_are_bounded() -> None:
 def test_rules_are_checked_before_any_score_is_read() -> None:
     h = ANIMALS.build()
     for options, words in (
-        ({}, "rule must be one of leaf, level, threshold, climb, "),
+        ({}, "rule must be one of 'leaf', 'level', 'threshold', 'climb', "),
         ({"rule": "threshold"}, "rule 'threshold' needs threshold."),
         ({"rule": "cost", "k": 2}, "rule 'cost' takes no k. It belongs to rule='leaf'."),
         ({"rule": "level", "depth": 2}, "rule 'level' takes no depth. It takes level, mass."),

@@ -361,7 +361,7 @@ def test_footnotes_mark_their_cells() -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        ({"modle": "vit_base"}, "a key must be one of dataset, .* Got 'modle'. Did you mean 'model'"),
+        ({"modle": "vit_base"}, "a key must be one of 'dataset', .* Got 'modle'. Did you mean 'model'"),
         ({"model": "vit"}, "Got 0 cells. For model it has resnet18, resnet34"),
         ({"model": "vit_base"}, "Got 6 cells. Add dataset and method."),
     ],

@@ -180,10 +180,10 @@ def test_assumptions_are_what_the_code_does() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of hace, sce. Got 'ce'"),
+        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of 'hace', 'sce'. Got 'ce'"),
         (
             lambda: learning_rates("sce", 0.1, 0.5, "adj"),
-            "pairing must be one of standard, adjusted. Got 'adj'",
+            "pairing must be one of 'standard', 'adjusted'. Got 'adj'",
         ),
         (
             lambda: learning_rates("sce", 0.1, 0.0, "standard"),

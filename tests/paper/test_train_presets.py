@@ -40,8 +40,8 @@ def test_the_four_rates_of_the_papers_pairs() -> None:
     assert train_preset("cifar100/resnet18/hace_shuffled", seed=3).data.shuffle == 3
     for call, words in (
         (lambda: train_preset("cifar100/resnet19"), "Did you mean 'cifar100/resnet18'"),
-        (lambda: train_preset("cifar100/resnet18/hacee"), "method must be one of sce,"),
-        (lambda: train_preset("cifar10/resnet18"), "preset must be one of cifar100/resnet18, "),
+        (lambda: train_preset("cifar100/resnet18/hacee"), "method must be one of 'sce',"),
+        (lambda: train_preset("cifar10/resnet18"), "preset must be one of 'cifar100/resnet18', "),
         (lambda: train_preset("cifar100/resnet18/sce", dilution=0.2), "left out for the method 'sce'"),
         (lambda: train_preset("cifar100/resnet18/hxe_0.2", pairing="standard"), "loss must be one of"),
     ):

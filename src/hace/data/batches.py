@@ -17,6 +17,7 @@ import torch
 from torch.nn.functional import pad as padded
 from torch.utils import data as torch_data
 
+from hace.checks import check_choice
 from hace.data.dataset import Samples, Split
 from hace.errors import ConfigError, DataError
 from hace.files.reading import as_rgb, optional
@@ -254,8 +255,7 @@ def share_of(size: int, rank: int, world: int) -> slice:
 
 def targets_of(split: Split, labels: str) -> torch.Tensor:
     """int64 (M,): leaf labels (`labels="leaves"`, an error where samples have none), or node indices ("nodes")."""
-    if labels not in TARGET_KINDS:
-        raise ConfigError(f"labels must be one of {', '.join(TARGET_KINDS)}. Got {labels!r}.")
+    check_choice("labels", labels, TARGET_KINDS)
     return torch.from_numpy(np.array(split.labels if labels == "leaves" else split.nodes))
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
 from hace.data.cifar100 import load_cifar100
 from hace.data.dataset import Dataset, HierarchyLike
@@ -91,10 +92,7 @@ def load_dataset(
         train: 500 samples, 50 to 50 per class
         test: 200 samples, 20 to 20 per class
     """
-    if name not in DATASETS:
-        raise ConfigError(
-            f"The data set must be one of {', '.join(DATASETS)}. Got {name!r}.{nearest(name, DATASETS)}"
-        )
+    check_choice("The data set", name, DATASETS)
     kind = DATASETS[name]
     reader = {option: options.pop(option) for option in [*options] if option not in kind.options}
     shared = {option: options[option] for option in ("encoding", "delimiter") if option in options}

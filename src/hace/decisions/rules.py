@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice
 from hace.decisions.cost_rules import best_expected, least_cost
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
@@ -37,8 +38,7 @@ def node_masses(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Tenso
     """(B, N) log-mass of every node, from ``"all"`` outputs or from the ``"leaves"`` alone."""
     if mass == "all":
         return log_q
-    if mass != "leaves":
-        raise ConfigError(f"mass must be 'all' or 'leaves'. Got {mass!r}.")
+    check_choice("mass", mass, ("all", "leaves"))
     return node_log_probs(leaf_log_probs(log_q, hierarchy), hierarchy, outputs="leaves")
 
 
@@ -84,9 +84,8 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
 
 def check_rule(rule: str | None, options: Iterable[str]) -> None:
     """Refuse an unknown rule, options it does not take, and a missing option it needs."""
-    if rule is None or rule not in RULES:
-        raise ConfigError(f"rule must be one of {', '.join(RULES)}. Got {rule!r}.")
-    _, takes, needs = RULES[rule]
+    check_choice("rule", rule, RULES)
+    _, takes, needs = RULES[str(rule)]
     given = list(options)
     for name in given:
         if name not in takes:

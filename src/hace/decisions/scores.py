@@ -59,8 +59,7 @@ class Scores:
     _sound: bool = field(default=False, repr=False)
 
     def __post_init__(self) -> None:
-        if self.kind not in SCORE_KINDS:
-            raise ConfigError(f"kind must be one of {', '.join(SCORE_KINDS)}. Got {self.kind!r}.")
+        check_choice("kind", self.kind, SCORE_KINDS)
         data = self.data
         if not (isinstance(data, np.ndarray) and data.dtype.kind == "f"):
             data = as_tensor(data, "scores")
@@ -299,8 +298,7 @@ def as_nodes(
     labels: Any, hierarchy: Hierarchy, what: str, *, of: str = "leaves", abstain: bool = False
 ) -> Tensor:
     """Check labels and turn them into node indices on the CPU."""
-    if of not in ("leaves", "nodes"):
-        raise ConfigError(f"labels must be 'leaves' or 'nodes'. Got {of!r}.")
+    check_choice("labels", of, ("leaves", "nodes"))
     if holds_ids(labels):
         return _id_nodes(np.asarray(labels, dtype=object), hierarchy, what, abstain)
     y = as_tensor(labels, what).cpu()

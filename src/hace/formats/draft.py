@@ -17,6 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, HierarchyError, listed, nearest
 from hace.files.archives import read_packed
 from hace.files.reading import decode, read_bytes
@@ -247,8 +248,7 @@ class Places:
 
     def draft(self, ids: str, problems: Problems) -> Draft:
         """Gives every place its id and returns the edges."""
-        if ids not in ("name", "merged", "path"):
-            raise ConfigError(f"ids must be 'name', 'merged' or 'path' for this format. Got {ids!r}.")
+        check_choice("ids, for this format,", ids, ("name", "merged", "path"))
         internal = set(self.parents)
         merged = {i for i, p in enumerate(self.parents) if p >= 0 and self.names[i] == self.names[p]}
         merged = merged - set(self._ids) if ids == "merged" else set()

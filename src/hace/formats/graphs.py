@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
 from hace.formats.draft import Draft, Places, Problems, SourceText, quoted
@@ -297,8 +298,7 @@ def draft_of_pairs(pairs: list[tuple[int, str, str]], order: str | None, problem
 
 def _order(order: str | None) -> str:
     asked = _ORDERS[0] if order is None else order.replace("-", " ")
-    if asked not in _ORDERS:
-        raise ConfigError(f"order must be 'parent child' or 'child parent'. Got {order!r}.")
+    check_choice("order", asked, _ORDERS)
     return asked
 
 

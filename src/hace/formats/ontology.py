@@ -11,7 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from hace.errors import ConfigError, FormatError
+from hace.checks import check_choice
+from hace.errors import FormatError
 from hace.formats.draft import Draft, SourceText, quoted
 from hace.formats.taxonomies import check_relations, note_ontology, resolved
 
@@ -45,8 +46,7 @@ def parse_obo(
     intersection_of is the genus of a term's definition, which ontologies without reasoning may have in place of is_a.
     """
     wanted = check_relations(relations)
-    if isolated not in ("keep", "drop"):
-        raise ConfigError(f"isolated must be 'keep' or 'drop'. Got {isolated!r}.")
+    check_choice("isolated", isolated, ("keep", "drop"))
     terms = _terms(source)
     source.problems.raise_broken()
     if not terms:

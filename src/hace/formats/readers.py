@@ -13,6 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, HierarchyError, nearest, shorten
 from hace.files.reading import reason
 from hace.files.writing import atomic_path
@@ -294,10 +295,7 @@ def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
         '(beagle,husky)dog;'
     """
     writers = [name for name, kind in FORMATS.items() if kind.render]
-    if format not in writers:
-        raise ConfigError(
-            f"format must be one of {', '.join(writers)}. Got {format!r}.{nearest(str(format), writers)}"
-        )
+    check_choice("format", format, writers)
     text = FORMATS[format].render(hierarchy)  # pyright: ignore[reportOptionalCall]
     if "\0" in text:
         raise HierarchyError(f"An id or name has a zero character, which {format} cannot hold. Write json.")

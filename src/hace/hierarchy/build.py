@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
+from hace.checks import check_choice
 from hace.errors import HierarchyError, listed
 from hace.hierarchy.assembly import IntArray, as_id, as_ids
 
@@ -146,8 +147,7 @@ def edges_of_parents(
 
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
-    if ids not in ("name", "merged", "level", "path"):
-        raise HierarchyError(f"ids must be 'name', 'merged', 'level' or 'path'. Got {ids!r}.")
+    check_choice("ids", ids, ("name", "merged", "level", "path"), HierarchyError)
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
     frame = frame_rows(paths, "paths")
@@ -268,8 +268,7 @@ class _Branch(NamedTuple):
 
 def edges_of_tree(tree: Any, children: str, parents: str | None, name: str, ids: str) -> _Found:
     """Edges and names of nested dicts or node objects; see :meth:`hace.Hierarchy.from_tree`."""
-    if ids not in ("name", "path"):
-        raise HierarchyError(f"ids must be 'name' or 'path'. Got {ids!r}.")
+    check_choice("ids", ids, ("name", "path"), HierarchyError)
     if parents is not None and ids == "path":
         raise HierarchyError("ids must be 'name' with parents=: a node may have several paths.")
     tops, edges, names = _walk(_tops(tree, name), parents or children, name, ids)
@@ -354,8 +353,7 @@ _RELATIONS = {"is_a", "part_of"}  # edge keys of ontology graphs, which point fr
 
 def graph_parts(graph: nx.DiGraph, direction: str) -> tuple[list[tuple[Any, Any]], dict[Any, str]]:
     """(parent, child) pairs and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
-    if direction not in get_args(Direction):
-        raise HierarchyError(f"direction must be 'parent_to_child' or 'child_to_parent'. Got {direction!r}.")
+    check_choice("direction", direction, get_args(Direction), HierarchyError)
     if not graph.is_directed():
         raise HierarchyError("graph must be directed. Got an undirected graph.")
     every: Any = graph.edges

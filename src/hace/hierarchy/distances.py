@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from hace.checks import check_choice
 from hace.errors import HierarchyError
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import derived, leaf_counts
@@ -152,8 +153,7 @@ def max_distance(h: Hierarchy, distance: str) -> int:
 
 def check_distance(distance: str) -> None:
     """Refuses a distance that does not exist."""
-    if distance not in DISTANCES:
-        raise HierarchyError(f"distance must be one of {', '.join(DISTANCES)}. Got {distance!r}.")
+    check_choice("distance", distance, DISTANCES, HierarchyError)
 
 
 def virtual_height(h: Hierarchy) -> int:

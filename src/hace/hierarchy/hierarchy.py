@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hace.checks import check_choice
 from hace.errors import HierarchyError, listed, nearest
 from hace.hierarchy import build, induction
 from hace.hierarchy import distances as _distances
@@ -986,8 +987,7 @@ class Hierarchy:
         return _distances.Ancestors(self.num_nodes, self.edges)
 
     def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
-        if labels not in ("leaves", "nodes"):
-            raise HierarchyError(f"labels must be 'leaves' or 'nodes'. Got {labels!r}.")
+        check_choice("labels", labels, ("leaves", "nodes"), HierarchyError)
         array = np.asarray(values)
         if array.size and not np.issubdtype(array.dtype, np.integer):
             raise HierarchyError(f"{argument} must hold integers ({labels}). Got {array.dtype}.")

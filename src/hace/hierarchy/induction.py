@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hace.checks import check_choice
 from hace.errors import HierarchyError, listed
 from hace.hierarchy.assembly import IntArray, as_ids
 
@@ -44,11 +45,8 @@ def linkage_of_features(
     """The merges of the classes' means; see :meth:`hace.Hierarchy.from_features`."""
     from scipy.cluster.hierarchy import linkage as agglomerate
 
-    known = get_args(Linkage)
-    if linkage not in known:
-        raise HierarchyError(f"linkage must be one of {', '.join(map(repr, known))}. Got {linkage!r}.")
-    if normalize not in ("unit", "none"):
-        raise HierarchyError(f"normalize must be 'unit' or 'none'. Got {normalize!r}.")
+    check_choice("linkage", linkage, get_args(Linkage), HierarchyError)
+    check_choice("normalize", normalize, ("unit", "none"), HierarchyError)
     means = _class_means(x, y, classes, unit=normalize == "unit")
     if len(means) == 1:
         return np.zeros((0, 4))

@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.build import PATH_MARK, path_parts
@@ -75,8 +76,7 @@ def label_nodes(
     def place(row: int) -> str:
         return f"row {row}" if lines is None else f"line {lines[row]}"
 
-    if kind not in LABEL_KINDS:
-        raise ConfigError(f"label kind must be one of {', '.join(LABEL_KINDS)}. Got {kind!r}.")
+    check_choice("label kind", kind, LABEL_KINDS)
     h, known, last = hierarchy, known_names(hierarchy), hierarchy.num_leaves - 1
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:

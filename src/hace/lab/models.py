@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hace.checks import check_number
+from hace.checks import check_choice, check_number
 from hace.errors import ConfigError, HaceError, install, nearest
 
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
@@ -154,8 +154,7 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
     """Fill a model with the weights of a file, for fine-tuning."""
     from hace.files.weights import fill, read_state_dict
 
-    if head not in _HEADS:
-        raise ConfigError(f"head must be one of {', '.join(_HEADS)}. Got {head!r}.{nearest(head, _HEADS)}")
+    check_choice("head", head, _HEADS)
     state = read_state_dict(path)
     found, own = _head_size(model, state), model.num_classes
     if head == "fit":

@@ -27,6 +27,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError
 from hace.files.documents import parse_json
 from hace.files.weights import first_line, read_safetensors_arrays, weights_hash, write_safetensors
@@ -122,8 +123,7 @@ def _restored(
     clf = kind(h if document["given"] else None, **params)
     clf._reading = _reading(document, _array(arrays, "order", np.int64, (None,)), h)
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
-    if document["labels"] not in ("leaves", "nodes"):
-        raise FormatError(f"labels must be 'leaves' or 'nodes'. Got {document['labels']!r}.")
+    check_choice("labels", document["labels"], ("leaves", "nodes"), FormatError)
     clf.loss_, clf.coarse_labels_ = clf._build_loss(document["labels"]), str(document["coarse_labels"])
     clf.n_features_in_ = int(document["features"])
     if document["feature_names"] is not None:

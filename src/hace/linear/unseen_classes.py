@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_choice
 from hace.decisions.guarantees import guaranteed_threshold
 from hace.decisions.threshold_rules import LADDERS
 from hace.errors import ConfigError, DataError, nearest
@@ -190,12 +191,8 @@ class UnseenStudy:
 
     def run(self, told: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
         """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
-        strange = [name for name in self.methods if name not in METHODS]
-        if strange:
-            known = ", ".join(METHODS)
-            raise ConfigError(
-                f"A method must be one of {known}. Got {strange[0]!r}.{nearest(strange[0], METHODS)}"
-            )
+        for name in self.methods:
+            check_choice("A method", name, METHODS)
         rates: dict[str, float] = {}
         rows: Rows = []
         for seed in range(self.seeds):  # whatever stops it, all draws have as many seeds, or one more

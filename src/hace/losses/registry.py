@@ -12,6 +12,7 @@ from functools import cache, partial
 from types import MappingProxyType
 from typing import Any
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
@@ -66,10 +67,7 @@ def build_loss(name: str, hierarchy: Hierarchy, **params: Any) -> HierarchicalLo
         >>> build_loss("hace", Hierarchy.flat(["cat", "dog"]), dilution=0.7).num_outputs
         2
     """
-    if name not in LOSSES:
-        raise ConfigError(
-            f"loss must be one of {', '.join(LOSSES)}. Got {name!r}.{nearest(str(name), LOSSES)}"
-        )
+    check_choice("loss", name, LOSSES)
     known = loss_parameters(name)
     unknown = [p for p in params if p not in known]
     if unknown:

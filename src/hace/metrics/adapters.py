@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from hace.checks import check_choice
 from hace.decisions.scores import as_nodes, holds_ids
-from hace.errors import ConfigError, nearest
+from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
@@ -51,11 +52,7 @@ class AnswerMetric:
     distance: str = "lca_height"
 
     def __post_init__(self) -> None:
-        if self.name not in ID_METRICS:
-            known = ", ".join(map(repr, ID_METRICS))
-            raise ConfigError(
-                f"name must be one of {known}. Got {self.name!r}.{nearest(self.name, ID_METRICS)}"
-            )
+        check_choice("name", self.name, ID_METRICS)
         if not isinstance(self.hierarchy, Hierarchy):
             raise ConfigError(f"hierarchy must be a Hierarchy. Got {type(self.hierarchy).__name__}.")
         if (self.level is None) == (self.name == "level_accuracy"):

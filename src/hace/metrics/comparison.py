@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import MOST_REPLICATES, MOST_SEED, check_count
-from hace.errors import ConfigError, DataError
+from hace.checks import MOST_REPLICATES, MOST_SEED, check_choice, check_count
+from hace.errors import DataError
 from hace.metrics.curves import ladder_curves, risk_curves
 from hace.metrics.evaluation import CALIBRATED, Evaluation, MetricKey, SampleStatistics
 from hace.metrics.intervals import LEVEL
@@ -205,8 +205,7 @@ def curve_band(
     check_count("replicates", replicates, MOST_REPLICATES)
     check_count("seed", seed, MOST_SEED, least=0)
     samples = evaluation.samples
-    if curve not in CURVES:
-        raise ConfigError(f"curve must be one of {', '.join(CURVES)}. Got {curve!r}.")
+    check_choice("curve", curve, CURVES)
     if not len(samples):
         raise DataError("evaluation must hold at least one sample. Got none.")
     if curve == "hierarchical" and not samples.ladders[0].shape[1]:

@@ -122,8 +122,7 @@ class OperatingCurve:
             >>> curve.threshold_for(0.75, of="samples"), curve.threshold_for(0.75, of="answers")
             (0.8, nan)
         """
-        if of not in ("answers", "samples"):
-            raise ConfigError(f"of must be 'answers' or 'samples'. Got {of!r}.")
+        check_choice("of", of, ("answers", "samples"))
         if not is_number(precision) or not 0 <= precision <= 1:
             raise ConfigError(f"precision must be a number from 0 to 1. Got {precision!r}.")
         share = self.answer_precision if of == "answers" else self.precision
@@ -380,8 +379,7 @@ def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "w
 
 def bin_of(confidence: np.ndarray, bins: int, binning: str = "width") -> np.ndarray:
     """The bin of each confidence, from 0. Rounding may lift a sum of probabilities slightly above 1."""
-    if binning not in ("width", "mass"):
-        raise ConfigError(f"binning must be 'width' or 'mass'. Got {binning!r}.")
+    check_choice("binning", binning, ("width", "mass"))
     if binning == "mass":
         first = np.searchsorted(np.sort(confidence), confidence)  # the rank of the first that is equal
         return first * bins // max(len(confidence), 1)

@@ -14,10 +14,9 @@ from functools import partial
 
 import numpy as np
 
-from hace.checks import check_count
+from hace.checks import check_choice, check_count
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.scores import level_numbers
-from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.hierarchy.distances import check_distance
@@ -231,6 +230,5 @@ def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, avera
 
 
 def _prf_names(letter: str, average: str) -> tuple[str, ...]:
-    if average not in AVERAGES:
-        raise ConfigError(f"average must be 'micro' or 'macro'. Got {average!r}.")
+    check_choice("average", average, AVERAGES)
     return tuple(f"{letter}{what} ({average})" for what in ("Precision", "Recall", "F1"))

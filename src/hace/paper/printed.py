@@ -20,7 +20,8 @@ from string import ascii_lowercase
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hace.errors import ConfigError, nearest
+from hace.checks import check_choice
+from hace.errors import ConfigError
 
 if TYPE_CHECKING:
     from hace.data.dataset import Dataset
@@ -83,10 +84,8 @@ class PaperTable:
 
     def select(self, **key: str | float | None) -> tuple[PrintedCell, ...]:
         """The cells with these keys; other keys may have any value."""
-        for name in key.keys() - CELL_KEYS:
-            raise ConfigError(
-                f"a key must be one of {', '.join(CELL_KEYS)}. Got {name!r}.{nearest(name, CELL_KEYS)}"
-            )
+        for name in key:
+            check_choice("a key", name, CELL_KEYS)
         return tuple(c for c in self.cells if all(getattr(c, name) == key[name] for name in key))
 
     def cell(self, **key: str | float | None) -> PrintedCell:

@@ -5,11 +5,12 @@ Values are as printed. Where the paper says nothing, `hace.paper.ASSUMPTIONS` sa
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
-from hace.errors import ConfigError, nearest
+from hace.checks import check_choice
+from hace.errors import ConfigError
 from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.methods import METHODS
@@ -67,8 +68,8 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     | "standard", anchored at HACE | l | l d |
     | "adjusted", anchored at SCE | l / d | l |
     """
-    _check("loss", loss, _PAIR)
-    _check("pairing", pairing, PAIRINGS)
+    check_choice("loss", loss, _PAIR)
+    check_choice("pairing", pairing, PAIRINGS)
     if not 0 < dilution <= 1:
         raise ConfigError(f"dilution must be above 0 and at most 1. Got {dilution!r}.")
     if pairing == "standard":
@@ -105,8 +106,8 @@ def train_preset(
         (0.5, 450, 0.2)
     """
     found, key = (name, "hace") if name.count("/") < 2 else name.rsplit("/", 1)
-    _check("preset", found, TRAIN_PRESETS)
-    _check("method", key, METHODS)
+    check_choice("preset", found, TRAIN_PRESETS)
+    check_choice("method", key, METHODS)
     dataset, model = found.split("/")
     row, method = RECIPES[model], METHODS[key]
     if dilution is not None and not method.diluted and pairing is None:
@@ -152,10 +153,3 @@ def describe(model: str, dataset: str) -> str:
         "ten runs make the paper's cell.\n"
         f"Expect: top-1 {hace:.2f}% with HACE (best of 6 runs, chosen on the test set), {sce:.2f}% with SCE (best of 4)."
     )
-
-
-def _check(option: str, value: str, known: Collection[str]) -> None:
-    if value not in known:
-        raise ConfigError(
-            f"{option} must be one of {', '.join(known)}. Got {value!r}.{nearest(value, known)}"
-        )

@@ -201,8 +201,8 @@ def test_weights_of_another_model_are_refused_with_the_difference(tmp_path: Path
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pool": "max"}, "pool must be one of auto, token, avg. Got 'max'"),
-        ({"dtype": "fp16"}, "dtype must be one of float32, bf16. Got 'fp16'"),
+        ({"pool": "max"}, "pool must be one of 'auto', 'token', 'avg'. Got 'max'"),
+        ({"dtype": "fp16"}, "dtype must be one of 'float32', 'bf16'. Got 'fp16'"),
         ({"image_size": 0}, "image_size must be a positive number of pixels. Got 0"),
         ({"crop_pct": 1.5}, "crop_pct must be above 0 and at most 1. Got 1.5"),
     ],

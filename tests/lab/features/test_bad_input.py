@@ -146,10 +146,10 @@ def test_names_are_checked(copy: Path) -> None:
 
 def test_bad_questions_to_a_store(whole: Path, tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"must be one of train, test\. Got 'trian'\. Did you mean 'train'\?"
+        ConfigError, match=r"must be one of 'train', 'test'\. Got 'trian'\. Did you mean 'train'\?"
     ):
         FeatureStore(whole).load("trian")
-    with pytest.raises(ConfigError, match=r"normalize must be one of none, unit, standard. Got 'l2'"):
+    with pytest.raises(ConfigError, match=r"normalize must be one of 'none', 'unit', 'standard'. Got 'l2'"):
         FeatureStore(whole).load("train", "l2")
     with pytest.raises(FormatError, match=r"has no manifest.json: make features with `hace features`"):
         FeatureStore(tmp_path)

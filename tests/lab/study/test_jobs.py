@@ -13,7 +13,7 @@ from hace.lab.study.executors import Cluster, InProcess, check_executor, make_ex
 @pytest.mark.parametrize(
     ("executor", "given", "message"),
     [
-        ("rya", {}, r"executor must be one of local, ray, slurm\. Got 'rya'\. Did you mean 'ray'"),
+        ("rya", {}, r"executor must be one of 'local', 'ray', 'slurm'\. Got 'rya'\. Did you mean 'ray'"),
         ("local", {"gpus": 1.0}, r"gpus must come with executor ray or slurm\. Got executor local"),
         ("ray", {"account": "a"}, r"account must come with executor slurm\. Got executor ray"),
         ("slurm", {"gpus": 1.5}, r"gpus must be a whole number, or between 0 and 1\. Got 1\.5\."),

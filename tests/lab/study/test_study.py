@@ -427,7 +427,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (
             ("--executor", "rya"),
-            "executor must be one of local, ray, slurm. Got 'rya'. Did you mean 'ray'?",
+            "executor must be one of 'local', 'ray', 'slurm'. Got 'rya'. Did you mean 'ray'?",
         ),
         (("--retries", "-1"), "retries must be at least 0. Got -1."),
         (("--workers", "-1"), "workers must be 0 or more. Got -1."),

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.reading import as_rgb, optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
@@ -73,9 +74,8 @@ def load_backbone(
         device: Where it runs.
     """
     timm = optional("timm", "A model", "train")
-    for option, value, known in (("pool", pool, POOLS), ("dtype", dtype, _DTYPES)):
-        if value not in known:
-            raise ConfigError(f"{option} must be one of {', '.join(known)}. Got {value!r}.")
+    check_choice("pool", pool, POOLS)
+    check_choice("dtype", dtype, _DTYPES)
     if image_size is not None and image_size < 1:
         raise ConfigError(f"image_size must be a positive number of pixels. Got {image_size}.")
     if crop_pct is not None and not 0 < crop_pct <= 1:

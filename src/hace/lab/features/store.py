@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
+from hace.checks import check_choice
 from hace.data import Dataset, Features
-from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.errors import ConfigError, DataError, FormatError
 from hace.files.arrays import read_array
 from hace.files.documents import differences, read_json
 from hace.files.reading import check_memory
@@ -345,8 +346,7 @@ class FeatureStore:
             ConfigError: No such split or normalisation.
             FormatError: A file has changed, or does not fit the manifest.
         """
-        if normalize not in NORMALIZE:
-            raise ConfigError(f"normalize must be one of {', '.join(NORMALIZE)}. Got {normalize!r}.")
+        check_choice("normalize", normalize, NORMALIZE)
         shape = (self.counts[self._known(split)], self.dims)
         stored = sum(self._verified(shard.file).stat().st_size for shard in self._of(split))
         check_memory(self.folder, 4 * shape[0] * shape[1], f"the split {split!r}", stored=stored)
@@ -389,10 +389,7 @@ class FeatureStore:
         return [shard for shard in self._plan.shards if shard.split == split]
 
     def _known(self, split: str) -> str:
-        if split not in self.counts:
-            raise ConfigError(
-                f"The split must be one of {', '.join(self.counts)}. Got {split!r}.{nearest(split, self.counts)}"
-            )
+        check_choice("The split", split, self.counts)
         return split
 
     def _map(self, shard: Shard) -> np.ndarray:

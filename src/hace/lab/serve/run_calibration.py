@@ -329,8 +329,7 @@ def calibrate_run(
         DataError: Too few samples for what was asked, or other data than the run's.
     """
     run = open_finished(folder)
-    if split not in ("val", "test"):
-        raise ConfigError(f"split must be 'val' or 'test', which no run was trained on. Got {split!r}.")
+    check_choice("split", split, ("val", "test"))
     check_choice("coarse", coarse, ("auto", "drop", "count"))
     if data is None and split == "val" and not run.config.validation:
         raise ConfigError(

@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hace.errors import ConfigError, HaceError, nearest
+from hace.checks import check_choice
+from hace.errors import ConfigError, HaceError
 from hace.files.locks import is_held
 from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
@@ -334,10 +335,7 @@ EXECUTORS = {
 
 def check_executor(name: str, workers: int | None, cluster: Cluster) -> None:
     """Refuse an executor that does not exist, or settings that it does not take."""
-    if name not in EXECUTORS:
-        raise ConfigError(
-            f"executor must be one of {', '.join(EXECUTORS)}. Got {name!r}.{nearest(name, EXECUTORS)}"
-        )
+    check_choice("executor", name, EXECUTORS)
     if workers is not None and workers < 0:
         raise ConfigError(f"workers must be 0 or more. Got {workers}.")
     for option in (own.name for own in fields(cluster) if getattr(cluster, own.name) != own.default):

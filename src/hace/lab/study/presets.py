@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from hace.errors import ConfigError, nearest
+from hace.checks import check_choice
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES
 from hace.lab.study.methods import CONTROLS, DROPPING, METHODS, NODE_METHODS, PAPER_METHODS
@@ -162,9 +162,6 @@ def find_presets(names: str | Iterable[str], known: Mapping[str, Preset] = PRESE
     """Presets by name."""
     found = {}
     for name in [names] if isinstance(names, str) else names:
-        if name not in known:
-            raise ConfigError(
-                f"A study must be one of {', '.join(known)}. Got {name!r}.{nearest(name, known)}"
-            )
+        check_choice("A study", name, known)
         found[name] = known[name]
     return found
