@@ -482,7 +482,7 @@ def test_bad_input() -> None:
         metrics.full_path_accuracy(y, y, h)
     with pytest.raises(ConfigError, match=r"k must be a whole number from 1 to 4. Got 9."):
         metrics.top_k_accuracy(z, y, h, 9)
-    with pytest.raises(ConfigError, match="'micro' or 'macro'"):
+    with pytest.raises(ConfigError, match="'micro', 'macro'"):
         metrics.hierarchical_prf(z, y, h, average="weighted")
     with pytest.raises(ConfigError, match="labels must be"):
         metrics.level_accuracy(z, y, h, labels="classes")
