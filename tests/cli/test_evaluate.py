@@ -329,7 +329,7 @@ def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
     assert "There must be one label per row" in header(*LEAVES, "dog")  # columns at mixed ranks are read
     assert "one column. Got two for 'husky'" in header(*LEAVES, "husky")
     Path("text.csv").write_text(",".join(LEAVES) + "\n" + "1,2,three,4\n" * 40)
-    assert "every cell must be a number" in refused(capsys, scores="text.csv")
+    assert "text.csv, from line 2 on: every cell must be a number" in refused(capsys, scores="text.csv")
     assert "no column 'image' to ignore" in refused(capsys, "--ignore-column", "image", scores="text.csv")
     Path("broken.parquet").write_bytes(b"PAR1 not really")
     assert "must be a parquet file. Got a damaged one" in refused(capsys, scores="broken.parquet")
@@ -351,6 +351,12 @@ def test_bad_values(
     message = refused(capsys, "--kind", "probs", scores="p.npy")
     assert "must sum to 1" in message
     assert "row 22 sums to 1.5" in message
+    lines = [",".join(LEAVES), "", *(",".join(map(str, row)) for row in p)]  # a header and a blank line
+    Path("p.csv").write_text("\n".join(lines))
+    assert "line 25 sums to 1.5" in refused(capsys, "--kind", "probs", scores="p.csv")
+    lines[9] = "nan,0,0,1"
+    Path("nan.csv").write_text("\n".join(lines))
+    assert "1 of 40 rows break this rule; the first is line 10." in refused(capsys, scores="nan.csv")
     message = refused(capsys, "--kind", "probs")
     assert "must not be negative. 3 of 3 rows break this rule; the first is row 0." in message
     assert "on the command line: --kind logits" in message
@@ -366,7 +372,11 @@ def test_bad_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "one-dimensional, integers or text" in refused(capsys, labels="float.npy")
     Path("y.csv").write_text("huskey\n" * 40)
     message = refused(capsys, labels="y.csv")
-    assert "the first is 'huskey' in row 0. Did you mean 'husky'?" in message
+    assert "the first is 'huskey' in line 1. Did you mean 'husky'?" in message
+    Path("y.txt").write_text("\n" + "husky\n" * 6 + "huskey\n" + "husky\n" * 33)
+    assert "the first is 'huskey' in line 8." in refused(capsys, labels="y.txt")
+    Path("headed.csv").write_text("image,label\n" + "a,0\n" * 6 + '"b\nc",1\nd,9\n' + "e,2\n" * 32)
+    assert "the first is 9 in line 10" in refused(capsys, labels="headed.csv")
     assert "must be integers" in refused(capsys, "--label-kind", "index", labels="y.csv")
     Path("two.csv").write_text("image,species\n" + "a,husky\n" * 40)
     assert "Say --label-column NAME. The columns: 'image', 'species'" in refused(capsys, labels="two.csv")

@@ -70,8 +70,8 @@ def test_check_tells_what_is_odd(photos: Path, capsys: pytest.CaptureFixture[str
         (photos / name).write_bytes((photos / "rook/5.png").read_bytes())
     assert cli.main(f"data folders --root {photos} --check".split()) == 0
     said = capsys.readouterr().out
-    assert "1 images: turned by EXIF orientation" in said
-    assert "1 classes have one image, which cannot both train and test: 'jay'" in said
+    assert "turned by EXIF orientation: 1" in said
+    assert "classes with one image, which cannot both train and test: 'jay'" in said
     assert "one image is in 4 classes ('crow', 'jay', 'robin', 'rook') in train" in said
 
 
@@ -98,7 +98,11 @@ def test_features_skip_broken_photos_and_a_second_visit_is_short(
     )
     words += f" --out {tmp_path / 'features'}"
     assert cli.main(words.split()) == 2
-    assert "`--skip-broken` leaves such images out" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "3 images cannot be read:" in said
+    assert all(name in said for name in broken)  # before the model is even loaded
+    assert "`--skip-broken` leaves such images out" in said
+    assert not (tmp_path / "features").exists()
     assert cli.main([*words.split(), "--skip-broken"]) == 0
     said = capsys.readouterr()
     assert "3 of 24 images cannot be read and are left out:" in said.err

@@ -80,7 +80,7 @@ def check(data: Dataset[Any], official: bool, skip_broken: bool = False) -> str:
                 odd.update(oddities)
                 step(1)
     twice = duplicates(data.splits)
-    words = [f"{count:,} images: {what}" for what, count in odd.most_common()]
+    words = [f"{what}: {count:,}" for what, count in odd.most_common()]
     words += [*label_notes(data), *broken]
     if broken and not skip_broken:
         print("\n".join(words))
@@ -107,7 +107,7 @@ def label_notes(data: Dataset[Any]) -> list[str]:
     single = [h.leaves[i] for i in np.flatnonzero(np.asarray(counts)[h.leaf_nodes] == 1)]
     if single:
         notes.append(
-            f"{len(single):,} classes have one image, which cannot both train and test: {listed(single)}"
+            f"classes with one image, which cannot both train and test: {listed(single)}"
         )
     for name, split in data.splits.items():
         places: dict[bytes, list[int]] = {}

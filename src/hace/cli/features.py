@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device
-from hace.errors import ConfigError
+from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hace.data import Dataset
@@ -56,6 +56,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load data and model, extract, and print what is stored."""
+    from hace.data import DATASETS
     from hace.data.dataset import broken_text, without_broken
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract
@@ -72,8 +73,11 @@ def run(args: argparse.Namespace) -> None:
         return encode_texts(args, device)
     dataset = dataset_of(args.data, args)
     refuse_features(dataset)
-    if args.skip_broken:
+    if args.skip_broken or not DATASETS[args.data].official:  # before an hour of work, not after it
         dataset = without_broken(dataset, known_images(Path(args.out), aside=False))
+        if dataset.broken and not args.skip_broken:
+            lines = [f"{len(dataset.broken):,} images cannot be read:", *dataset.broken]
+            raise DataError("\n  ".join(lines) + "\n`--skip-broken` leaves such images out.")
     backbone = load_backbone(
         args.model,
         checkpoint=args.checkpoint,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from typing import TYPE_CHECKING
 
@@ -68,9 +69,7 @@ def groups_of(args: argparse.Namespace, samples: int) -> np.ndarray | None:
     from hace.formats.score_files import read_values
 
     table = args.labels.lower().endswith(".csv")
-    found = np.asarray(
-        read_values(args.labels, None if table else args.groups, args.groups if table else None)
-    )
+    found, _ = read_values(args.labels, None if table else args.groups, args.groups if table else None)
     if len(found) != samples:
         raise DataError(
             f"--groups must name a group for each of {samples:,} samples. Got {len(found):,} in {args.labels}."
@@ -117,11 +116,11 @@ def read_truth(args: argparse.Namespace) -> tuple[Hierarchy, np.ndarray]:
     from hace.hierarchy.names import label_nodes, listed_ids
 
     h = read_hierarchy(args.hierarchy, args.format, root=args.root, **reader_options(args.option))
-    values = read_values(args.labels, args.label_key, args.label_column)
+    values, lines = read_values(args.labels, args.label_key, args.label_column)
     if args.taxonomy is not None:
         values = listed_ids(values, h, read_hierarchy(args.taxonomy), args.labels)
-        return h, label_nodes(values, h, "id", args.labels)
-    return h, label_nodes(values, h, args.label_kind, args.labels)
+        return h, label_nodes(values, h, "id", args.labels, lines=lines)
+    return h, label_nodes(values, h, args.label_kind, args.labels, lines=lines)
 
 
 def path_sharing(args: argparse.Namespace) -> float | None:
@@ -160,11 +159,11 @@ def nan_report(scores: ScoreFile, error: DataError) -> str:
     """The message about bad rows; where they are NaN, counted over the whole file instead of one chunk."""
     bad = [np.isnan(chunk).any(axis=1) for chunk in scores.chunks()]
     rows = np.flatnonzero(np.concatenate(bad))
-    if not len(rows):
-        return str(error)
+    if not len(rows):  # the error counts rows from 0
+        return re.sub(r"\brow (\d+)", lambda row: scores.place(int(row[1])), str(error))
     return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is row {rows[0]}. "
-        "Check the model that made them."
+        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is "
+        f"{scores.place(int(rows[0]))}. Check the model that made them."
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -52,21 +52,22 @@ def load_texts(
     column all are for training.
     """
     h, rows = chosen_hierarchy(hierarchy, root_node), text_rows(root, column, label)
-    nodes = label_nodes(np.array([row[label].strip() for row in rows], dtype=str), h, "id", str(root))
-    of, splits = np.array([split_name(row.get(split, "train")) for row in rows]), {}
+    words, lines = np.array([row[label].strip() for _, row in rows], dtype=str), [line for line, _ in rows]
+    nodes = label_nodes(words, h, "id", str(root), lines=lines)
+    of, splits = np.array([split_name(row.get(split, "train")) for _, row in rows]), {}
     for name in ordered_splits(of.tolist()):
         here = np.flatnonzero(of == name)
-        texts = [rows[i][column].strip() for i in here]
+        texts = [rows[i][1][column].strip() for i in here]
         splits[name] = Texts(h, nodes[here], [f"row {i + 1}" for i in here], texts)
     return Dataset(root.stem, h, splits, source={"column": column})
 
 
-def text_rows(path: Path, *columns: str) -> list[dict[str, str]]:
-    """The rows of a table that has these columns."""
+def text_rows(path: Path, *columns: str) -> Sequence[tuple[int, Mapping[str, str]]]:
+    """The rows of a table that has these columns, each with its line."""
     header, rows = read_rows(path)
     for column in (column for column in columns if column not in header):
         have = listed(header, 30) or "an empty file"
         raise FormatError(f"{path}: must have a column {column!r}. Got {have}.{nearest(column, header)}")
     if not rows:
         raise DataError(f"{path}: must have rows below its header. Got none.")
-    return [cells for _, cells in rows]
+    return rows

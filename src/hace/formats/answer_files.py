@@ -47,7 +47,7 @@ def read_table(path: Path) -> Table:
         return Table(path, {"prediction": [ranking[0][0] if ranking else "" for ranking in rankings]}, names)
     delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
     if path.suffix.lower() not in (".csv", ".tsv") or delimiter not in read_text(path).partition("\n")[0]:
-        return Table(path, {"label": [str(value) for value in read_values(path).tolist()]})
+        return Table(path, {"label": [str(value) for value in read_values(path)[0].tolist()]})
     header, rows = read_rows(path)
     columns = {name.casefold(): [row[name].strip() for _, row in rows] for name in header}
     if len(columns) < len(header):

@@ -35,6 +35,7 @@ class ScoreFile:
     rows: int
     outputs: Width
     _chunks: Callable[[], Iterator[np.ndarray]]
+    place: Callable[[int], str] = "row {}".format  # where a row is: its line in a text file, or its number from 0
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Chunks (b, n) in label order or (b, N) in node order."""
@@ -146,7 +147,7 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
 
     def chunks() -> Iterator[np.ndarray]:
         lines = islice(_csv_rows(path), int(named), None)
-        step, done = max(1, (CHUNK >> 3) // len(first)), 0  # cells take more memory than numbers
+        step = max(1, (CHUNK >> 3) // len(first))  # cells take more memory than numbers
         while block := list(islice(lines, step)):
             wrong = next(((line, len(cells)) for line, cells in block if len(cells) != len(first)), None)
             if wrong:
@@ -159,11 +160,13 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
             except (ValueError, OverflowError) as error:
                 words = shorten(str(error).rstrip(". "), 200)
                 raise FormatError(
-                    f"{path}: after data row {done}: every cell must be a number. Got an error: {words}."
+                    f"{path}, from line {block[0][0]} on: every cell must be a number. Got an error: {words}."
                 ) from error
-            done += len(block)
 
-    return ScoreFile(path, rows - named, over, chunks)
+    def place(row: int) -> str:
+        return f"line {next(islice(_csv_rows(path), row + int(named), None))[0]}"
+
+    return ScoreFile(path, rows - named, over, chunks, place)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -234,8 +237,10 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
     return ScoreFile(path, table.rows, over, chunks)
 
 
-def read_values(path: str | Path, key: str | None = None, column: str | None = None) -> np.ndarray:
-    """(S,) labels as a file holds them: integers, or text."""
+def read_values(
+    path: str | Path, key: str | None = None, column: str | None = None
+) -> tuple[np.ndarray, list[int] | None]:
+    """(S,) labels as a file holds them, integers or text, and their lines; None for the lines of an array."""
     path = Path(path)
     suffix = path.suffix.lower()
     if suffix not in (".npy", ".npz", ".csv", ".txt"):
@@ -244,10 +249,9 @@ def read_values(path: str | Path, key: str | None = None, column: str | None = N
         raise ConfigError(f"{path}: --label-column is for .csv. Leave it out.")
     if key is not None and suffix in (".csv", ".txt"):
         raise ConfigError(f"{path}: --label-key is for .npz. Leave it out.")
-    if suffix == ".csv":
-        return _integers_if_all(_column(path, column))
-    if suffix == ".txt":
-        return _integers_if_all(_lines(path))
+    if suffix in (".csv", ".txt"):
+        found = _column(path, column) if suffix == ".csv" else _lines(path)
+        return _integers_if_all([word for _, word in found]), [line for line, _ in found]
     array = pick_array(path, key, ("labels", "label", "y", "targets"), "--label-key")
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         raise DataError(
@@ -255,16 +259,16 @@ def read_values(path: str | Path, key: str | None = None, column: str | None = N
         )
     values = native(np.array(array))
     if values.dtype.kind == "U":
-        return np.char.strip(values)  # as lines and cells are
+        return np.char.strip(values), None  # as lines and cells are
     if values.dtype == np.uint64 and len(values) and values.max() > np.iinfo(np.int64).max:
         raise DataError(f"{path}: labels must be below 2**63. Got {values.max()}.")
-    return values.astype(np.int64) if values.dtype == np.uint64 else values
+    return (values.astype(np.int64) if values.dtype == np.uint64 else values), None
 
 
 def read_list(text: str) -> list[str]:
     """Names of classes: the lines of a file, or the words between commas."""
     if is_file(text):
-        return _lines(Path(text))
+        return [word for _, word in _lines(Path(text))]
     return [word.strip() for word in text.split(",") if word.strip()]
 
 
@@ -289,11 +293,12 @@ def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, st
         write_rows(file, rows, raw=True)  # ids and names must come back as they are
 
 
-def _lines(path: Path) -> list[str]:
-    return [line.strip() for line in read_text(path).splitlines() if line.strip()]
+def _lines(path: Path) -> list[tuple[int, str]]:
+    lines = enumerate(read_text(path).splitlines(), 1)
+    return [(number, line.strip()) for number, line in lines if line.strip()]
 
 
-def _column(path: Path, column: str | None) -> list[str]:
+def _column(path: Path, column: str | None) -> list[tuple[int, str]]:
     rows = [(line, [cell.strip() for cell in row]) for line, row in csv_rows(read_text(path), str(path))]
     if not rows:
         raise FormatError(f"{path}: the file is empty. Write one label per line.")
@@ -308,7 +313,7 @@ def _column(path: Path, column: str | None) -> list[str]:
     for line, row in rows:
         if len(row) != len(first):
             raise ragged(str(path), line, len(row), len(first))
-    return [row[places[0] if places else 0] for _, row in rows[header:]]
+    return [(line, row[places[0] if places else 0]) for line, row in rows[header:]]
 
 
 def _integers_if_all(words: Sequence[str]) -> np.ndarray:

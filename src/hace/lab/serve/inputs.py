@@ -139,7 +139,7 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
             assert isinstance(found, FeatureRows)
             return found
         if path is not None and path.suffix.lower() in _LISTS:
-            texts += [row[column or "text"].strip() for row in text_rows(path, column or "text")]
+            texts += [row[column or "text"].strip() for _, row in text_rows(path, column or "text")]
         else:
             texts.append(item)
     return TextList(texts, texts)
