@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -25,7 +26,7 @@ from hace.lab.runs.settings import setting
 from hace.lab.study.cells import Record, at_the_edge, coarse_searches, each_run
 from hace.lab.study.executors import Cluster, check_executor, make_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
-from hace.lab.study.plan import RULE, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
+from hace.lab.study.plan import RULE, SECONDS_A_RUN, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import PRESETS, Preset, find_presets
 from hace.lab.study.scheduler import Scheduler, count, watching
 
@@ -157,10 +158,10 @@ class Study(Choices):
             time = duration(seconds) + ("" if measured else " (rough)")
             print(f"{dataset:<14} {model:<14} {method:<20} {runs:>6,} {done:>6,}  {time}")
         runs, done, seconds, measured = zip(*left.values(), strict=True)
-        rest = duration(sum(seconds))
-        print(f"{len(cells):,} cells, {sum(runs):,} runs, {sum(done):,} done; the rest takes about {rest}")
+        rest = f"{'about' if all(measured) else 'at least'} {duration(sum(seconds))}, one after another"
+        print(f"{len(cells):,} cells, {sum(runs):,} runs, {sum(done):,} done; the rest takes {rest}")
         if not all(measured):
-            print(f"rough: {RULE}; runs that share a pass are faster")
+            print(f"rough: {RULE}; searches may add runs")
 
     def _asked(self, *, absent: bool = False) -> tuple[StudyPlan, Survey]:
         """The plan, and its data."""
@@ -181,21 +182,22 @@ def _whats_left(study: StudyFolder) -> dict[tuple[str, str, str], tuple[int, int
     """Runs, finished ones, the seconds of the others and whether those are measured, by data set, model and method."""
     configs = {(cell.key.dataset, cell.key.model, cell.key.method): cell.config for cell in study.cells}
     records = each_run(study.records())
-    speeds: dict[tuple[str, str], list[float]] = {}  # seconds per sample and epoch of finished runs
+    speeds: dict[tuple[str, ...], list[float]] = {}  # seconds per sample and epoch of finished runs
     for record in records:
         if record.run is not None and record.run.result is not None and record.status == "finished":
             about = record.run.result.get("train", {})
             work = about.get("samples", 0) * about.get("epochs", 0)
             speed = record.run.result.get("seconds", 0.0) / max(work, 1)
-            speeds.setdefault((record.key.dataset, record.key.model), []).append(speed)
+            speeds.setdefault((record.key.dataset, record.key.model, record.stage), []).append(speed)
     found = {}
     for part, config in configs.items():
-        about, measured = study.sets[part[0], config.kind], speeds.get(part[:2])
+        about = study.sets[part[0], config.kind]
         own = [r for r in records if (r.key.dataset, r.key.model, r.key.method) == part]
-        done = sum(record.run is not None for record in own)
-        each = mean(measured) if measured else seconds_a_sample(config, about)
-        seconds = (len(own) - done) * config.epochs * about["samples"].get("train", 0) * each
-        found[part] = (len(own), done, seconds, bool(measured) or done == len(own))
+        missing = Counter((*part[:2], record.stage) for record in own if record.run is None)
+        work = config.epochs * about["samples"].get("train", 0)
+        rough = SECONDS_A_RUN + work * seconds_a_sample(config, about)
+        seconds = sum(n * (work * mean(speeds[k]) if k in speeds else rough) for k, n in missing.items())
+        found[part] = (len(own), len(own) - missing.total(), seconds, all(k in speeds for k in missing))
     return found
 
 

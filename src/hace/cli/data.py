@@ -106,9 +106,7 @@ def label_notes(data: Dataset[Any]) -> list[str]:
     counts = sum(np.bincount(split.nodes, minlength=h.num_nodes) for split in data.splits.values())
     single = [h.leaves[i] for i in np.flatnonzero(np.asarray(counts)[h.leaf_nodes] == 1)]
     if single:
-        notes.append(
-            f"classes with one image, which cannot both train and test: {listed(single)}"
-        )
+        notes.append(f"classes with one image, which cannot both train and test: {listed(single)}")
     for name, split in data.splits.items():
         places: dict[bytes, list[int]] = {}
         for i, digest in enumerate(split.digests()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import shutil
 from collections import Counter
 from dataclasses import replace
@@ -19,12 +20,12 @@ from hace.files.locks import only_process
 from hace.lab.probe import probe
 from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
-from hace.lab.study.cells import FAIR_RATES, Record, choose
+from hace.lab.study.cells import FAIR_RATES, CellKey, Record, choose
 from hace.lab.study.folder import read_study
 from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
-from hace.lab.study.scheduler import Tally, watching
+from hace.lab.study.scheduler import Pace, Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
@@ -416,7 +417,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert not (tmp_path / "study").exists()
     assert "cifar100: not counted, cannot be used: " in out
-    assert "2 cells, 6 runs, 0 done; the rest takes about 0:00:0" in out
+    assert "2 cells, 6 runs, 0 done; the rest takes at least 0:00:0" in out
     assert "rough: by rule of thumb" in out
     assert main(small(tmp_path, "--methods", "sce,hace", *missing)) == 2  # without the data it is not started
     assert not (tmp_path / "study").exists()
@@ -610,17 +611,63 @@ def test_lines_now_and_then() -> None:
     with watching(stream, lambda: now) as watch:
         tally = Tally(total=10)
         watch(tally)
-        tally.done = tally.fresh = 1
+        tally.done = 1
         watch(tally)
         now = 30.0
-        tally.done = tally.fresh = 5
+        tally.done, tally.left = 5, "at least 0:00:30 left"
         tally.notes.append("something")
         watch(tally)
     assert stream.getvalue().splitlines() == [
         "study: 0 of 10 runs are done",
         "study: something",
-        "study: 5 of 10 runs are done, about 0:00:30 left",
+        "study: 5 of 10 runs are done, at least 0:00:30 left",
     ]
+
+
+def seconds_said(text: str) -> tuple[str, float]:
+    """The word and the seconds of "at least 0:01:02 left"."""
+    *words, clock, _ = text.split()
+    return " ".join(words), sum(float(x) * 60**i for i, x in enumerate(reversed(clock.split(":"))))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_time_left_promises_no_more_than_it_knows(seed: int) -> None:
+    """Searches that share passes come first and are cheap; final runs alone, and dear: 3:42 of 14:01 was a mean over both."""
+    rng = random.Random(seed)
+    workers, clock, said, stages = rng.choice([1, 2, 4]), 0.0, [], ("search", "final")
+    cost = {
+        (d, stage): rng.uniform(*(1, 3) if stage == "search" else (4, 40)) for d in "ab" for stage in stages
+    }
+    runs = [
+        (Record(CellKey("fair", d, "m", "sce", None, None, seed), stage, 1.0, None), cost[d, stage])
+        for stage in stages
+        for d in "ab"
+        for seed in range(24)
+    ]
+    jobs, step = [], 0
+    while step < len(runs):  # up to eight searches in a pass, every final run alone
+        size = 8 if runs[step][0].stage == "search" else 1
+        jobs.append(runs[step : step + size])
+        step += size
+    pace, waiting, busy = Pace(workers), list(runs), []
+    while jobs or busy:
+        while jobs and len(busy) < workers:
+            job = jobs.pop(0)
+            busy.append((clock, clock + sum(seconds for _, seconds in job) * rng.uniform(0.9, 1.1), job))
+        began, clock, job = min(busy, key=lambda at: at[1])
+        busy = [at for at in busy if at[2] is not job]
+        waiting = [run for run in waiting if run not in job]
+        pace.ended([record for record, _ in job], clock - began)
+        said.append((clock, pace.left(record for record, _ in waiting)))
+    assert all(not text for _, text in said[: workers - 1])  # too early to tell
+    assert said[-1][1] == ""  # nothing is left
+    spoken = [(clock - at, *seconds_said(text)) for at, text in said if text]
+    assert {word for _, word, _ in spoken} == {"at least", "about"}
+    for left, word, seconds in spoken:  # but for the jobs under way, which have begun already
+        under_way = 1.1 * max(cost.values())
+        assert seconds <= 1.15 * left + under_way, (word, left, seconds)
+        if word == "about":
+            assert seconds >= 0.85 * left - under_way, (left, seconds)
 
 
 def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> None:

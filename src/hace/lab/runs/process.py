@@ -68,7 +68,7 @@ def processors() -> int:
     return min(allowed, int(slurm)) if slurm.isdecimal() and int(slurm) else allowed
 
 
-SECONDS_BETWEEN_LINES = 30.0
+SECONDS_BETWEEN_LINES, SECONDS_TO_JUDGE = 30.0, 3.0
 
 Step = Callable[..., None]  # step(count, note="")
 Start = Callable[[int, int], Step]
@@ -113,7 +113,9 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
             return
         shown = now
         rate = (done - before) / max(now - begun, 1e-9)
-        how = f"{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s, {duration((total - done) / rate)} left"
+        how = f"{done:,}/{total:,} {unit}, {rate:,.1f} {unit}/s"
+        if now - begun > SECONDS_TO_JUDGE:  # the first step includes what happens only once
+            how += f", {duration((total - done) / rate)} left"
         print(f"{title}: {note + ', ' if note else ''}{how}", file=stream, flush=True)
 
     return step

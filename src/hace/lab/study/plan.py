@@ -342,9 +342,10 @@ GMACS = {
 }
 SUSTAINED = 50e12  # operations per second, of an ordinary accelerator
 PROBE_SPEED = 50e9  # operations per second, of one thread of an ordinary processor
+SECONDS_A_RUN = 0.3  # to read the data, evaluate the model and write the result
 RULE = (
     f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
-    f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread"
+    f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread; {SECONDS_A_RUN:g} s for what surrounds a run"
 )
 # Public data sets by classes, nodes and training samples: enough to price a study of them.
 SIZES = {"cifar100": (100, 120, 50_000), "aircraft": (100, 201, 6_667), "nabirds": (555, 1_011, 23_929)}

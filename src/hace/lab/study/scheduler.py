@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
@@ -35,21 +35,22 @@ _NOT_SEEN = (
 
 @dataclass
 class Tally:
-    """The runs of a study, counted; `fresh` finished since this start, `notes` are what people should know."""
+    """The runs of a study, counted; `left` says how long the others take, `notes` are what people should know."""
 
     total: int = 0
     done: int = 0
     diverged: int = 0
     failed: int = 0
     running: int = 0
-    fresh: int = 0
+    left: str = ""
     notes: list[str] = field(default_factory=list)
 
     def __str__(self) -> str:
         """In one line."""
         words = [f"{self.done:,} of {self.total:,} runs are done"]
         counts = {"diverged": self.diverged, "failed": self.failed, "running": self.running}
-        return ", ".join(words + [f"{count:,} {what}" for what, count in counts.items() if count])
+        words += [f"{count:,} {what}" for what, count in counts.items() if count]
+        return ", ".join(filter(None, (*words, self.left)))
 
 
 def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
@@ -64,13 +65,46 @@ def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
     return tally
 
 
+class Pace:
+    """How long the rest of a study takes, by the last finished jobs of each kind of run.
+
+    Searches share passes and final runs hardly do, so a mean over both would promise too much. While searches are going on,
+    which may widen their grids, or where a kind of run is still unknown, it says "at least".
+    """
+
+    def __init__(self, workers: int) -> None:
+        self._workers, self._jobs = workers, 0
+        self._spent: dict[tuple[str, ...], deque[tuple[float, int]]] = {}  # by kind: seconds and runs of jobs
+
+    def ended(self, records: Sequence[Record], seconds: float) -> None:
+        """A job has finished these runs."""
+        for which, runs in Counter(map(_kind_of_run, records)).items():
+            jobs = self._spent.setdefault(which, deque(maxlen=max(8, 2 * self._workers)))
+            jobs.append((seconds * runs / len(records), runs))
+        self._jobs += 1
+
+    def left(self, records: Iterable[Record]) -> str:
+        """The time that these runs take, in words; nothing before every worker has finished a job."""
+        missing = Counter(map(_kind_of_run, records))
+        if self._jobs < min(self._workers, 8) or not missing or not self._spent:
+            return ""
+        each = {k: sum(s for s, _ in jobs) / sum(n for _, n in jobs) for k, jobs in self._spent.items()}
+        seconds = sum(runs * each.get(kind, min(each.values())) for kind, runs in missing.items())
+        known = all(kind in each and kind[-1] == "final" for kind in missing)
+        return f"{'about' if known else 'at least'} {duration(seconds / self._workers)} left"
+
+
+def _kind_of_run(record: Record) -> tuple[str, ...]:
+    return record.key.dataset, record.key.model, record.stage
+
+
 Watch = Callable[[Tally], None]  # called whenever something changes
 
 
 @contextmanager
 def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
     """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once."""
-    output, begun = stream or sys.stderr, clock()
+    output = stream or sys.stderr
     shown, noted, bar, task = -SECONDS_BETWEEN_LINES, 0, None, None
     if kind(output) == "terminal" and importlib.util.find_spec("rich"):
         from rich.console import Console
@@ -86,15 +120,12 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
                 bar.console.print(f"study: {note}", markup=False, highlight=False)
             else:
                 print(f"study: {note}", file=output, flush=True)
-        noted, line = len(tally.notes), str(tally)
-        missing = tally.total - tally.done - tally.failed
-        if tally.fresh and missing:
-            line += f", about {duration(missing * (clock() - begun) / tally.fresh)} left"
+        noted = len(tally.notes)
         if bar is not None and task is not None:
-            bar.update(task, description=line, completed=tally.done + tally.failed, total=tally.total)
+            bar.update(task, description=str(tally), completed=tally.done + tally.failed, total=tally.total)
         elif clock() - shown >= SECONDS_BETWEEN_LINES:
             shown = clock()
-            print(f"study: {line}", file=output, flush=True)
+            print(f"study: {tally}", file=output, flush=True)
 
     with bar or nullcontext():
         yield changed
@@ -120,12 +151,13 @@ class Scheduler:
         self.ready: list[str] = []  # ids of runs that can be made now; final ones after their rate is chosen
         self._sources, self._watch = sources, watch
         self._notes: list[str] = []
-        self._fresh = 0
+        self._pace = Pace(1)
         self._runs: dict[str, Run | None] = {}  # those that were looked at; None: not finished
         self._wanted: dict[str, Record] = {}  # the first record of each run
         self._queue: deque[Job] = deque()
         self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
         self._running: set[str] = set()
+        self._began: dict[tuple[str, ...], float] = {}  # when the job of these runs began
         self._saved: dict[str, int] = {}  # steps of trainings when their job began
         self._contests = [Contest(cells, study.identity) for cells in contests(study.cells)]
         self._records: list[list[Record]] = [[] for _ in self._contests]
@@ -136,7 +168,7 @@ class Scheduler:
     def run(self, executor: Executor) -> Tally:
         """Make every run that can be made."""
         self.study.write_failures(self.failures)
-        under_way = 0
+        self._pace, under_way = Pace(executor.capacity), 0
         for job in executor.resume(self._adopted):
             self._started(job)
             under_way += 1
@@ -168,8 +200,9 @@ class Scheduler:
     def tally(self) -> Tally:
         """The runs counted."""
         records = (record for records in self._records for record in records)
-        now = (replace(r, **self._look(r.id)) if r.id else r for r in records)
-        return replace(count(now, self._running), fresh=self._fresh, notes=self._notes)
+        now = [replace(r, **self._look(r.id)) if r.id else r for r in records]
+        left = self._pace.left(r for r in each_run(now) if r.status in PENDING)
+        return replace(count(now, self._running), left=left, notes=self._notes)
 
     def _advance(self, number: int) -> None:
         """Want what a contest needs next."""
@@ -201,6 +234,7 @@ class Scheduler:
         return self._job(wanted) if wanted else None
 
     def _started(self, job: Job) -> None:
+        self._began[job.runs] = time.monotonic()
         self._running.update(job.runs)
         self._saved |= job.saved_steps()
 
@@ -254,8 +288,10 @@ class Scheduler:
         for run in result.job.runs:
             del self._runs[run]
             (left if self._look(run)["run"] is None else ended).append(run)
+        if ended:
+            seconds = time.monotonic() - self._began.pop(result.job.runs)
+            self._pace.ended([self._wanted[run] for run in ended], seconds)
         for run in ended:
-            self._fresh += 1
             if self.failures.pop(run, None):
                 self.study.write_failures(self.failures)
         if result.lost:
