@@ -20,6 +20,7 @@ SOURCE = Path(hace.__file__).parent
 LAYERS = (
     "errors",
     "checks",
+    "settings",
     "files",
     "hierarchy",
     "formats",

@@ -19,6 +19,8 @@ from hace.data import load_dataset as load_dataset
 from hace.decisions import fit_temperature as fit_temperature
 from hace.decisions import guaranteed_threshold as guaranteed_threshold
 from hace.decisions import predict as predict
+from hace.decisions.calibration import PromiseRequest as PromiseRequest
+from hace.decisions.calibration import calibrate_scores as calibrate_scores
 from hace.draw import draw_hierarchy as draw_hierarchy
 from hace.environment import show_config as show_config
 from hace.errors import ConfigError as ConfigError
@@ -50,9 +52,7 @@ from hace.lab.serve.load_run import load_trained as load_trained
 from hace.lab.serve.load_run import rescored as rescored
 from hace.lab.serve.predictor import Predictor as Predictor
 from hace.lab.serve.predictor import Question as Question
-from hace.lab.serve.run_calibration import PromiseRequest as PromiseRequest
 from hace.lab.serve.run_calibration import calibrate_run as calibrate_run
-from hace.lab.serve.run_calibration import calibrate_scores as calibrate_scores
 from hace.lab.train.train import plot_log as plot_log
 from hace.lab.train.train import train as train
 from hace.linear.estimator import HACEClassifier as HACEClassifier

@@ -22,13 +22,13 @@ from typing import TYPE_CHECKING, Any
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.runs.samples import has_siblings
-from hace.lab.runs.settings import setting
 from hace.lab.study.cells import Record, at_the_edge, coarse_searches, each_run
 from hace.lab.study.executors import Cluster, check_executor, make_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.plan import RULE, SECONDS_A_RUN, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import PRESETS, Preset, find_presets
 from hace.lab.study.scheduler import Scheduler, count, watching
+from hace.settings import setting
 
 if TYPE_CHECKING:
     import pandas as pd

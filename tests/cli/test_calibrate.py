@@ -14,6 +14,7 @@ import torch
 
 import hace
 from hace import Hierarchy, cli, write_hierarchy
+from hace.decisions.calibration import PromiseRequest, calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.writing import json_bytes
 from hace.lab.probe import probe
@@ -21,13 +22,7 @@ from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
 from hace.lab.serve.load_run import rescored
 from hace.lab.serve.predictor import Predictor
-from hace.lab.serve.run_calibration import (
-    PromiseRequest,
-    calibrate_run,
-    calibrate_scores,
-    calibration_of,
-    read_calibration,
-)
+from hace.lab.serve.run_calibration import calibrate_run, calibration_of
 from hace.lab.train.train import train
 from tests.fuzz.driver import time_limit
 from tests.run_files import edit_json

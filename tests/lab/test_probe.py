@@ -27,8 +27,8 @@ from hace.lab.probe import (
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
-from hace.lab.runs.settings import from_dict
 from hace.lab.serve.load_run import rescored
+from hace.settings import from_dict
 from hace.study import Study
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
@@ -380,7 +380,7 @@ def test_images_are_no_features(tmp_path: Path) -> None:
 
 
 def test_configurations_run_again_as_they_are(tmp_path: Path) -> None:
-    from hace.lab.runs.settings import from_dict
+    from hace.settings import from_dict
 
     (run,) = probe([BASE], tmp_path / "a")
     config = from_dict(ProbeConfig, json.loads((run.folder / "config.json").read_text()))

@@ -50,8 +50,8 @@ from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
+    from hace.decisions.calibration import Calibration, PromiseRequest
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.run_calibration import Calibration, PromiseRequest
 
 PROMISED = {
     "samples": "of all samples, at most 1 - accuracy get a false answer",
@@ -91,8 +91,9 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
+    from hace.decisions.calibration import PromiseRequest
     from hace.lab.serve.load_run import open_finished
-    from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run
+    from hace.lab.serve.run_calibration import calibrate_run
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
@@ -139,7 +140,7 @@ def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibrati
     import numpy as np
     import torch
 
-    from hace.lab.serve.run_calibration import calibrate_scores
+    from hace.decisions.calibration import calibrate_scores
     from hace.losses.head import leaf_logits
 
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]

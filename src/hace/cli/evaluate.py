@@ -338,7 +338,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
                 f"{again}"
             )
         return {}
-    from hace.lab.serve.run_calibration import read_calibration
+    from hace.decisions.calibration import read_calibration
 
     found = read_calibration(args.calibration)
     found.check_hierarchy(h, args.calibration, again)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 from hace.errors import ConfigError, nearest
 from hace.files.documents import read_mapping
 from hace.files.reading import optional
-from hace.lab.runs.settings import Config, from_dict, in_words, merged
+from hace.settings import Config, from_dict, in_words, merged
 
 if TYPE_CHECKING:
     from hace.data import Dataset

@@ -1,21 +1,35 @@
-"""Samples that a model was not trained on, dealt in two: some fit the temperature, the others support promises.
+"""Calibration on samples that a model was not trained on: one temperature, and thresholds that keep promises.
 
-A promise needs scores that were settled without the samples it rests on.
+A promise needs scores that were settled without the samples it rests on, so samples are dealt in two: some fit the
+temperature, the others support promises.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hace.checks import check_number, is_number
+from hace.checks import check_choice, check_number, is_number
 from hace.decisions.group_promises import group_places
+from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.promises import PROMISES
 from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.temperature import fit_temperature
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.files.documents import read_mapping
+from hace.files.writing import json_bytes, write_whole
+from hace.hierarchy import Hierarchy
+from hace.settings import Config, from_dict
+
+FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
+ACCURACIES = (0.8, 0.9, 0.95, 0.99)
+CONFIDENCE = 0.9  # of promises about answers, which hold with a probability
+_SHARE = 3  # one of so many calibration samples fits the temperature
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,3 +102,279 @@ def _one_truth(truth: np.ndarray, names: np.ndarray, place: np.ndarray) -> np.nd
     if len(mixed):
         raise DataError(f"A group must have one truth to be pooled. {names[place[mixed[0]]]!r} has several.")
     return truth[first]
+
+
+@dataclass(frozen=True)
+class PromiseRequest:
+    """What to promise.
+
+    Attributes:
+        accuracies: The promised shares; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
+        of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
+        confidence: None: promises about samples hold on average, those about answers with probability 0.9.
+        rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
+        group_share: Where samples come in groups: the share of new groups that keep a promise; None: on average over them.
+    """
+
+    accuracies: Sequence[float] | None = None
+    of: Sequence[str] | None = None
+    confidence: float | None = None
+    rule: str = "threshold"
+    group_share: float | None = None
+
+
+@dataclass(frozen=True)
+class Calibration(Config):
+    """What was learned about a model's confidence, and from what.
+
+    Attributes:
+        temperature: Scores are divided by it.
+        thresholds: The promises, over scores divided by the temperature.
+        split: The calibration samples: "val", "test", or a file of scores.
+        samples: How many of them the thresholds rest on.
+        temperature_samples: How many others fitted the temperature; 0: it was given.
+        outputs: What the columns of the scores are: "leaves" or "nodes".
+        hierarchy: The fingerprint of the hierarchy.
+        weights: The sha256 of the run's weights; None for a file of scores.
+        notes: What else a reader should know.
+        missing: Promises that could not be made, with the reason; not stored.
+        pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
+        subset: The classes that answers were restricted to.
+        prior: Prior weights of nodes that were added to the scores.
+    """
+
+    temperature: float
+    thresholds: tuple[GuaranteedThreshold, ...]
+    split: str
+    samples: int
+    temperature_samples: int
+    outputs: str
+    hierarchy: str
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+    missing: tuple[str, ...] = ()
+    pool: str | None = None
+    subset: tuple[str, ...] | None = None
+    prior: Mapping[str, float] | None = None
+
+    def check_use(
+        self, pool: str | None, subset: Sequence[str] | None, prior: Mapping[str, float] | None, again: str
+    ) -> None:
+        """Refuse scores that are pooled, restricted or weighted in another way; the command `again` is for the message."""
+        ours = {
+            "pool": self.pool,
+            "subset": None if self.subset is None else set(self.subset),
+            "prior": self.prior,
+        }
+        now = {"pool": pool, "subset": None if subset is None else set(subset), "prior": prior}
+        for name, made in ours.items():
+            if made != now[name]:
+                how = "without" if made is None else f"with {'another' if now[name] is not None else 'a'}"
+                raise ConfigError(
+                    f"accuracy must come with the {name} that it was calibrated with: it was made {how} {name}. Calibrate with "
+                    f"the same: {again}{'' if now[name] is None else f' --{name} ...'}"
+                )
+
+    def conflicts(self) -> list[str]:
+        """A temperature that is none, thresholds that are missing or of another hierarchy."""
+        if self.temperature <= 0:
+            return [f"temperature must be above 0. Got {self.temperature}."]
+        fits = self.thresholds and all(t.hierarchy == self.hierarchy for t in self.thresholds)
+        return [] if fits else ["thresholds must be at least one, all for its hierarchy."]
+
+    def threshold_for(
+        self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
+    ) -> GuaranteedThreshold:
+        """The threshold for a promise.
+
+        Args:
+            accuracy: The promised share.
+            of: "samples" or "answers".
+            where: The command that calibrates, for the message.
+
+        Raises:
+            ConfigError: There is no such promise; says which there are, and the command that adds it.
+        """
+        check_promise(accuracy, of)
+        found = [t for t in self.thresholds if t.of == of and t.accuracy == accuracy]
+        if found:
+            return found[0]
+        known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self.thresholds)
+        raise ConfigError(
+            f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}. To add it: {where} "
+            f"{self._options(accuracy, of)}"
+        )
+
+    def _options(self, accuracy: float, of: str) -> str:
+        """The options of `hace calibrate` that add a promise to these; both kinds are its default, as far as possible."""
+        first = self.thresholds[0]
+        wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
+        words = "--accuracy " + " ".join(f"{a:g}" for a in wanted)
+        words += f" --of {of}" if {t.of for t in self.thresholds} == {of} else ""
+        words += f" --confidence {first.confidence:g}" if first.confidence and first.of == "samples" else ""
+        return words + (f" --rule {first.rule}" if first.rule != "threshold" else "")
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {"format": FORMAT, **super().to_dict(), "thresholds": [t.to_dict() for t in self.thresholds]}
+        later = ("pool", "subset", "prior")  # stored where they are used
+        return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v is None)}
+
+    def write(self, path: str | Path) -> None:
+        """Write it as JSON with its checksum, whole or not at all."""
+        document = self.to_dict()
+        write_whole(Path(path), json_bytes({**document, CHECKSUM: _checksum(document)}))
+
+    def check_hierarchy(self, hierarchy: Hierarchy, path: str | Path, again: str) -> None:
+        """Refuse another hierarchy than the one it was made with; `path` and the command `again` are for the message."""
+        if self.hierarchy != hierarchy.fingerprint:
+            raise ConfigError(
+                f"{path} must be made with this hierarchy, {hierarchy.fingerprint[:12]}. It was made with "
+                f"{self.hierarchy[:12]}. Calibrate again: {again}"
+            )
+
+
+def check_promise(accuracy: float, of: str) -> None:
+    """Refuse what no promise can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
+    fits = is_number(accuracy) and 0 < accuracy < 1
+    check_number("accuracy", accuracy, "a number above 0 and below 1", fits)
+    check_choice("of", of, tuple(PROMISES))
+
+
+def calibrate_scores(
+    scores: Any,
+    truth: np.ndarray,
+    hierarchy: Hierarchy,
+    promises: PromiseRequest | None = None,
+    *,
+    kind: str = "logits",
+    outputs: str = "auto",
+    temperature: float | None = None,
+    split: str = "scores",
+    seed: int = 0,
+    groups: np.ndarray | None = None,
+    pool: str | None = None,
+    subset: Sequence[str] | None = None,
+    prior: Mapping[str, float] | None = None,
+) -> Calibration:
+    """Calibrate scores of samples that the model was not trained on.
+
+    Args:
+        scores: (S, n) over the leaves or (S, N) over the nodes.
+        truth: (S,) node indices.
+        hierarchy: The hierarchy.
+        promises: What to promise.
+        kind: "logits" or "probs".
+        outputs: What the columns are: "leaves", "nodes", or "auto".
+        temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
+        split: What the samples are, for the record.
+        seed: See `temperature`.
+        groups: (S,) the group of each sample: promises are about new groups, and the temperature is fitted on other groups.
+        pool: "log" or "mean": a group gets one answer, from the mean of its log-probabilities or of its probabilities, and
+            promises are about these answers.
+        subset: Classes that answers are restricted to. Samples of other classes are left out: promises are about the rest.
+        prior: Prior weights of nodes, which apply to all below; see :func:`hace.decisions.scores.prior_weights`.
+
+    Raises:
+        DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
+    """
+    asked = promises or PromiseRequest()
+    for accuracy in asked.accuracies or ():
+        for of in asked.of or PROMISES:
+            check_promise(accuracy, of)
+    check_number("seed", seed, "at least 0", seed >= 0)
+    if groups is None and asked.group_share is not None:
+        raise ConfigError(
+            "group_share needs groups: the site or recording of each sample. Got none (--groups)."
+        )
+    if pool is not None and asked.group_share is not None:
+        raise ConfigError(
+            "group_share must come without pool: a pooled group has one answer, which is true or false."
+        )
+    held = hold_out(
+        Scores(scores, hierarchy, kind, outputs).checked(),
+        truth,
+        (_SHARE, np.random.default_rng([seed, 0xCA11])),
+        temperature=temperature,
+        groups=groups,
+        pool=pool,
+        subset=subset,
+        prior=prior,
+    )
+    try:
+        found, missing = _thresholds(held, asked)
+    except DataError as error:
+        if not held.fitted:
+            raise
+        spent = (
+            f"Of the {len(held.truth) + held.fitted:,} calibration samples {held.fitted:,} fit the temperature. All support "
+            "promises if it is given: --temperature T (temperature=T), fitted on other samples or 1."
+        )
+        raise DataError([*error.problems, spent]) from error
+    left = f"{held.outside:,} samples of classes outside the subset were left out: promises are about samples of its classes."
+    return Calibration(
+        held.temperature,
+        found,
+        split,
+        len(held.truth),
+        held.fitted,
+        held.scores.outputs,
+        hierarchy.fingerprint,
+        notes=(left,) if held.outside else (),
+        missing=missing,
+        pool=pool,
+        subset=None if subset is None else tuple(subset),
+        prior=None if prior is None else dict(prior),
+    )
+
+
+def _thresholds(
+    held: HeldOut, asked: PromiseRequest
+) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
+    """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
+    found, missing = [], []
+    z, truth, h = held.scores.data, held.truth, held.scores.hierarchy
+    options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": held.scores.outputs}
+    options |= {"groups": held.groups, "group_share": asked.group_share}
+    for of in asked.of or PROMISES:
+        for accuracy in asked.accuracies or ACCURACIES:
+            confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
+            try:
+                found.append(guaranteed_threshold(z, truth, h, accuracy, confidence, of, **options))
+            except DataError as error:
+                missing.append(f"{accuracy:g} of {of}: {error}")
+    made = {t.accuracy for t in found}
+    strict = asked.of is not None and asked.accuracies is not None
+    if not found or (strict and missing) or any(a not in made for a in asked.accuracies or ()):
+        raise DataError(missing)
+    return tuple(found), tuple(missing)
+
+
+def read_calibration(path: str | Path, remedy: str = "") -> Calibration:
+    """Read a calibration; an error says what is damaged."""
+    document = read_mapping(path)
+    checksum = document.pop(CHECKSUM, None)
+    found = parse_calibration(document, path, remedy)
+    if checksum != _checksum(document):
+        raise FormatError(
+            f"{path} is damaged: its content does not match its checksum.{remedy or ' Calibrate again.'}"
+        )
+    return found
+
+
+def _checksum(document: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json_bytes(document)).hexdigest()
+
+
+def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str = "") -> Calibration:
+    """A calibration from plain values; the path and the remedy are for the message."""
+    try:
+        values = {**document}
+        if values.pop("format", None) != FORMAT or not isinstance(values.get("thresholds"), list):
+            raise ValueError(f"its format must be {FORMAT!r}, with a list of thresholds.")
+        values["thresholds"] = tuple(GuaranteedThreshold.from_dict(t) for t in values["thresholds"])
+        return from_dict(Calibration, values)
+    except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
+        why = str(error).removesuffix(" Calibrate again.") if remedy else str(error)
+        said = f"{path} must be a calibration that `hace calibrate` wrote: {why:.200}{remedy}"
+        raise FormatError(said) from error

@@ -14,11 +14,12 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from hace import Predictor
+from hace.decisions.calibration import PromiseRequest
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.serve.export import UNSEALED, export_run, parse_document, seal
-from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run
+from hace.lab.serve.run_calibration import calibrate_run
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {

@@ -9,10 +9,11 @@ import numpy as np
 import pytest
 
 from hace import Hierarchy, Predictor, cli, guaranteed_threshold
+from hace.decisions.calibration import PromiseRequest, calibrate_scores, read_calibration
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
-from hace.lab.serve.run_calibration import PromiseRequest, calibrate_run, calibrate_scores, read_calibration
+from hace.lab.serve.run_calibration import calibrate_run
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 

@@ -1,6 +1,5 @@
 """A run: its configuration, its samples, its folder and its result.
 
-settings  how configurations are declared and checked, and how documents become configurations
 config    what decides a run (`ProbeConfig`, `TrainConfig`), and so its id
 samples   the data of a run, split for training and selection, with the labels that are known
 run       the run directory: read, written by one process at a time, verified by hashes

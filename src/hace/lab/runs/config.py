@@ -19,10 +19,10 @@ from hace.errors import ConfigError, HaceError, nearest
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
 from hace.lab.models import check_model_name
-from hace.lab.runs.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, Rule, setting
 from hace.losses.base import SHARED
 from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
+from hace.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Config, Rule, setting
 
 ID_LENGTH = 16
 Validation = float | Literal["split"]  # a share of the training samples, or the data's own validation split

@@ -43,7 +43,7 @@ from hace.files.writing import TEMPORARY, append_text, json_bytes, own_folder, s
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
-from hace.lab.runs.settings import from_dict
+from hace.settings import from_dict
 
 RUN_FORMAT = 3
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}

@@ -28,6 +28,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.checks import check_choice, is_number
+from hace.decisions.calibration import Calibration, parse_calibration
 from hace.draw import templates
 from hace.errors import ConfigError, FormatError, HaceError, shorten
 from hace.files.documents import parse_json
@@ -43,13 +44,13 @@ from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
-from hace.lab.runs.settings import from_dict
 from hace.lab.serve.load_run import backbone_of, load_probe, load_trained, open_finished
-from hace.lab.serve.run_calibration import Calibration, calibration_of, parse_calibration
+from hace.lab.serve.run_calibration import calibration_of
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall, PoincareHead
 from hace.losses.registry import build_loss
 from hace.metrics.evaluation import CARRIED_UP
+from hace.settings import from_dict
 
 EXPORT_FORMAT = "hace.export.1"
 DOCUMENT = "hace"  # the key of the document in a file's metadata

@@ -22,6 +22,7 @@ from torch import Tensor
 
 from hace.checks import check_number
 from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.calibration import Calibration, check_promise, read_calibration
 from hace.decisions.group_promises import group_places
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
@@ -41,7 +42,7 @@ from hace.lab.serve.load_run import (
     load_trained,
     open_finished,
 )
-from hace.lab.serve.run_calibration import Calibration, calibration_of, check_promise, read_calibration
+from hace.lab.serve.run_calibration import calibration_of
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
 from hace.losses.hace import HCELoss

@@ -26,7 +26,7 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.lab.runs.config import RunConfig, Validation
 from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.run import KINDS, Run
-from hace.lab.runs.settings import fits, from_dict, merged
+from hace.settings import fits, from_dict, merged
 
 FAIR_RATES = tuple(0.25 * 2**k for k in range(8))  # 0.25 to 32; on unit vectors the best are 8 to 20
 HELD_OUT = 0.1  # share of the training samples, where the data have no validation split

@@ -27,7 +27,7 @@ from hace.errors import ConfigError, HaceError
 from hace.files.locks import is_held
 from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
-from hace.lab.runs.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
+from hace.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
 
 if TYPE_CHECKING:
     from typing_extensions import Self

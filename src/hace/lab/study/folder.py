@@ -22,9 +22,9 @@ from hace.files.locks import only_process
 from hace.files.writing import json_bytes, write_whole, writing
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
-from hace.lab.runs.settings import fits, from_dict, in_words
 from hace.lab.study.cells import Cell, CellKey, Contest, Record, cell_from_dict, contests
 from hace.lab.study.plan import Choices, StudyPlan, Survey
+from hace.settings import fits, from_dict, in_words
 
 STUDY_FORMAT = 1
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"

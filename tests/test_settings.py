@@ -13,7 +13,7 @@ import pytest
 from hace.errors import ConfigError
 from hace.files.documents import differences
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
-from hace.lab.runs.settings import (
+from hace.settings import (
     AT_LEAST_ONE,
     SHARE,
     Config,
