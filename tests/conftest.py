@@ -16,7 +16,9 @@ import torch
 torch.set_num_threads(1)
 # A shell ignores Ctrl-C for what it starts in the background, and children inherit that: here it is always heard.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-hypothesis.settings.register_profile("hace", deadline=None)  # the machine may be busy
+# The machine may be busy. Nights take more examples: HACE_FUZZ, as in tests/fuzz.
+EXAMPLES = int(40 * float(os.environ.get("HACE_FUZZ", "1")))
+hypothesis.settings.register_profile("hace", deadline=None, max_examples=EXAMPLES)
 hypothesis.settings.load_profile("hace")
 
 

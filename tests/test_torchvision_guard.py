@@ -105,10 +105,9 @@ print([finder.__name__ for finder in sys.meta_path][0], {{"torch", "typing", "pa
     assert not list(tmp_path.glob("*.p*"))
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("package", ["torchvision", "timm", "torchmetrics"])
-def test_the_real_packages_import(package: str) -> None:
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    done = run(f"import {package}, torchvision; print(torchvision.__version__)")
+def test_the_real_packages_import() -> None:
+    packages = [name for name in ("torchvision", "timm", "torchmetrics") if importlib.util.find_spec(name)]
+    if not packages:
+        pytest.skip("none of them is installed")
+    done = run(f"import {', '.join(packages)}")
     assert done.returncode == 0, done.stderr

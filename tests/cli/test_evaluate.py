@@ -455,7 +455,9 @@ def test_a_full_disk_leaves_no_part_of_a_report(
 def test_tables_hold_no_formulas_unless_asked_for(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Path("tree.csv").write_text(TREE.replace("husky", "=1+1"))
     for options, written in ([], "'=1+1"), (["--raw-cells"], "=1+1"):
-        files = "evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --out out".split()
+        files = (
+            "evaluate --hierarchy tree.csv --scores z.npy --labels y.npy --metrics leaves --out out".split()
+        )
         assert cli.main([*files, *options]) == 0
         capsys.readouterr()
         with Path("out/decisions.csv").open(newline="") as file:

@@ -172,7 +172,7 @@ def test_missing(tmp_path: Path) -> None:
         hace.load_dataset("cifar100", tmp_path / "other.tar")
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_the_real_images(real_data: Callable[[str], Path], tmp_path: Path) -> None:
     """All 60,000, packed into both official layouts: counts, the published mean and deviation, the same either way."""
     from PIL import Image

@@ -16,7 +16,7 @@ from tests.reference import structure
 TREES = {name: plain for name, plain in NAMED.items() if plain.is_tree} | {
     f"{kind}{seed}": random_plain(kind, seed, 6 + seed % 12)
     for kind in ("ragged", "forest", "unary")
-    for seed in range(60)
+    for seed in range(20)
 }
 
 

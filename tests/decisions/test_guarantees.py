@@ -133,7 +133,7 @@ def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> Non
 def population() -> tuple[Hierarchy, torch.Tensor, np.ndarray]:
     """An over-confident model on a ragged tree: truths by softmax(z), scores 1.5 z."""
     h, rng = RAGGED.build(), np.random.default_rng(5)
-    z = rng.normal(size=(20_000, h.num_leaves)) * 3
+    z = rng.normal(size=(8000, h.num_leaves)) * 3
     p = np.exp(z) / np.exp(z).sum(axis=1, keepdims=True)
     return h, torch.from_numpy(1.5 * z), (p.cumsum(axis=1) > rng.random((len(p), 1))).argmax(axis=1)
 
@@ -172,7 +172,7 @@ def simulated(promise: RiskBound, found: Outcomes, number: int, draws: int = 400
     """The risk of many calibrations on all samples, 0 where nothing is answered; and how many answer nothing."""
     rng, risks, silent = np.random.default_rng(0), [], 0
     for _ in range(draws):
-        t = promise.threshold(found.take(rng.permutation(len(found))[:number]))
+        t = promise.threshold(found.take(rng.choice(len(found), number, replace=False)))
         silent += t == NOTHING
         loss, answers = at(found, t)
         risks.append(loss / promise.most / (len(found) if promise.of == "samples" else max(1, answers)))
@@ -213,11 +213,11 @@ def test_the_finite_sample_correction_is_needed() -> None:
     promise, rng = RiskBound.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
     ones = np.ones((30, 1), dtype=int)
     draws = []
-    for row in rng.random((4000, 30)):
+    for row in rng.random((1000, 30)):
         true = rng.random((30, 300))  # so that midpoints are close to the least thresholds
         draws.append(Outcomes(row[:, None], ones, row, ones[:, 0], np.column_stack([row, true])))
     risk = np.array([1 - promise.threshold(row) for row in draws])
-    assert risk.mean() == pytest.approx(3 / 31, abs=0.003)
+    assert risk.mean() == pytest.approx(3 / 31, abs=0.006)
     strict = RiskBound.of_accuracy(
         0.9, 0.9, "samples"
     )  # no more than a tenth of calibrations break the promise

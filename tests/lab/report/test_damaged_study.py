@@ -107,8 +107,9 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("count", [25, pytest.param(250, marks=pytest.mark.long)])
 @pytest.mark.parametrize("file", ["study.json", "run.json", "config.json", "result.json", "hierarchy.json"])
-def test_any_edit_is_a_report_or_a_message(study: Path, file: str) -> None:
+def test_any_edit_is_a_report_or_a_message(study: Path, file: str, count: int) -> None:
     path = study / file if file == "study.json" else next((study / "runs").glob(f"*/{file}"))
     kept = path.read_text()
     document = json.loads(kept)
@@ -116,7 +117,7 @@ def test_any_edit_is_a_report_or_a_message(study: Path, file: str) -> None:
     edits = [(place, value) for place in places(document) for value in values]
     rng = np.random.default_rng(0)
     try:
-        for i in rng.choice(len(edits), min(150, len(edits)), replace=False):
+        for i in rng.choice(len(edits), min(count, len(edits)), replace=False):
             path.write_text(json.dumps(edited(document, *edits[i])))
             try:
                 opened = read_study(study)

@@ -702,6 +702,7 @@ def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
             write_image(tmp_path / "pets" / split / name / f"{k}.png", colour=(40 * i, 40 * k, 90))
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
     options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05,0.1", "--epochs-scale", "0.001"]
+    options += ["--set", "image_size=32"]
     assert main([*options, "--out", str(tmp_path / "study")]) == 0
     records = read_study(tmp_path / "study").records()
     assert [(r.key.dataset, r.key.model, r.status) for r in records] == [("pets", "resnet18", "finished")] * 3
