@@ -102,6 +102,7 @@ PUBLIC = {
     "probe",
     "reachability_matrix",
     "read_hierarchy",
+    "read_mapping",
     "read_run",
     "show_config",
     "train",

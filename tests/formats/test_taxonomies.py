@@ -12,10 +12,12 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import hace
 from hace import FormatError, Hierarchy, HierarchyError
 from hace.cli import main
 from hace.formats import parse_hierarchy, read_hierarchy, render_hierarchy
@@ -98,28 +100,34 @@ def test_facts_of_the_published_files(real_data: RealData) -> None:
     assert cells.match(["T-cell"])[0].id == cells.match(["T cell"])[0].id == "CL:0000084"
 
 
-def test_shopify_migrates_by_its_own_mapping(real_data: RealData) -> None:
-    """Both sides of the vendor's mapping are read; the new side is in the categories of the same release."""
+def test_shopify_migrates_by_its_own_mapping(real_data: RealData, tmp_path: Path) -> None:
+    """The vendor's mapping, from the version before: the new categories with the old paths in place of the new ones."""
     folder = real_data("taxonomies")
+    with pytest.raises(FormatError, match=r"Got a mapping: hace\.read_mapping reads it"):
+        read_hierarchy(folder / "shopify_2025-12_to_2026-08.txt")
+    mapping = hace.read_mapping(folder / "shopify_2025-12_to_2026-08.txt")
+    assert len(mapping) == 108
+    assert all(len(ends) == 1 for ends in mapping.values())
     new = read_hierarchy(folder / "shopify_categories.txt")
-    text = (folder / "shopify_2025-12_to_2026-08.txt").read_text(encoding="utf-8")
-    old_paths = [line[1:].strip() for line in text.splitlines() if line.startswith("→")]
-    new_paths = [line[1:].strip() for line in text.splitlines() if line.startswith("⇒")]
-    assert len(old_paths) == len(new_paths) > 50
-    mapping: dict[str, list[str]] = {}
-    for a, b in zip(old_paths, new_paths, strict=True):
-        mapping.setdefault(a, []).append(b)
-    lowest = [path for path in old_paths if not any(other.startswith(f"{path} >") for other in old_paths)]
-    old = Hierarchy.from_paths([path.split(" > ") for path in lowest], ids="path")
-    by_id = {
-        path.replace(" > ", "/"): ends
-        for path, ends in mapping.items()
-        if path.replace(" > ", "/") in old.nodes
-    }
-    m = old.migrate(by_id, new, strict=False)
-    moved = [old.index(id) for id in by_id]
-    assert (m.nodes[moved] >= 0).all()
-    assert sum(m.report(moved).values()) == len(moved)
+    before = {ends[0]: path for path, ends in mapping.items()}
+    lines = (folder / "shopify_categories.txt").read_text(encoding="utf-8").splitlines()
+    lines = [line.partition(" : ")[::2] for line in lines if line.startswith("gid:")]
+    ids = {path: f"{id.strip()}-old" if path in before else id for id, path in lines}
+    (tmp_path / "old.txt").write_text(
+        "".join(f"{id} : {before.get(path, path)}\n" for path, id in ids.items()), encoding="utf-8"
+    )
+    old = read_hierarchy(tmp_path / "old.txt", "paths")
+    m = old.migrate(mapping, new)
+    moved = old.index(f"{dict(map(reversed, lines))[next(iter(before))].strip()}-old")
+    assert old.names[moved] != new.names[m.nodes[moved]]
+    labels = np.array([v for v, case in enumerate(m.cases) if case == "renamed" and old.labels[v] >= 0] * 2)
+    assert m.report(labels) == {"kept": 0, "renamed": len(labels), "merged": 0, "split": 0, "dropped": 0}
+    assert (m.nodes >= 0).all()
+    eye = np.eye(old.num_leaves, dtype=np.float32)[:50]
+    assert (m.scores(eye).argmax(axis=1) == m.nodes[old.leaf_nodes[:50]]).all()
+    weight, bias = m.head(np.arange(old.num_leaves)[:, None], np.arange(old.num_leaves))
+    place = {int(v): label for label, v in enumerate(m.nodes[old.leaf_nodes].tolist())}
+    assert weight[:, 0].tolist() == [place[v] for v in new.leaf_nodes.tolist()] == list(bias)
 
 
 # ---------------------------------------------------------------------- the same kinds, in other copies

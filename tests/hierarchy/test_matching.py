@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from pathlib import Path
 from random import Random
 
 import numpy as np
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hace
-from hace import Hierarchy, HierarchyError
+from hace import FormatError, Hierarchy, HierarchyError
 from hace.hierarchy.names import known_names
 from hace.losses.registry import LOSSES
 from tests.hierarchies import Plain, hierarchies
@@ -242,6 +243,29 @@ def test_a_coarse_label_of_a_split_class_trains_the_next_version() -> None:
     assert torch.isfinite(z.grad).all()
 
 
+def test_a_class_that_has_parts_now_was_split() -> None:
+    old = Hierarchy.from_paths([("pet", "canine"), ("pet", "feline"), ("farm", "emu")])
+    assert old.migrate({}, NEW).report(["canine", "feline"]) == {
+        "kept": 1, "renamed": 0, "merged": 0, "split": 1, "dropped": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("m.csv", "old,new\ndog,husky\ndog,beagle\ncat,feline\nox,\n"),
+        ("m.txt", "# ours\n\n→ dog\n⇒ husky\n⇒ beagle\n\n→ cat\n⇒ feline\n\n→ ox\n"),
+    ],
+)
+def test_a_mapping_from_a_file(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text, encoding="utf-8")
+    assert hace.read_mapping(tmp_path / name) == {"dog": ["husky", "beagle"], "cat": ["feline"], "ox": []}
+    for wrong in ("", "name,id\na,b\n", "⇒ husky\n→ dog\n", "→ dog\nhusky\n"):
+        (tmp_path / name).write_text(wrong, encoding="utf-8")
+        with pytest.raises(FormatError, match="must have the columns old and new, or lines"):
+            hace.read_mapping(tmp_path / name)
+
+
 def test_migration_says_what_is_missing() -> None:
     with pytest.raises(HierarchyError) as caught:
         OLD.migrate({"dgo": "husky", "cat": "felidae"}, NEW)
@@ -253,7 +277,7 @@ def test_migration_says_what_is_missing() -> None:
     assert NEW.migrate({}, NEW).cases == ("kept",) * NEW.num_nodes
 
 
-@pytest.mark.slow
+@pytest.mark.long
 def test_a_million_names_in_a_million_nodes() -> None:
     """About 20 s on a quiet core; no time is asserted."""
     n = 1_000_000

@@ -67,6 +67,32 @@ def test_groups_and_rare_classes_are_slices() -> None:
     assert class_scores(H, np.zeros(0, int), np.zeros(0, int))["macro-F1"] != 0
 
 
+def test_slices_of_scores_are_those_of_the_best_classes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Scores have the slices that their best classes have as answers; the page shows them."""
+    truth = ["husky"] * 12 + ["lynx"] * 2 + ["tabby"] * 3
+    site = ["north", "south"] * 8 + ["north"]
+    rng = np.random.default_rng(0)
+    z = rng.normal(size=(17, H.num_leaves))
+    best = [H.leaves[i] for i in z.argmax(axis=1)]
+    wanted = evaluate_answers(best, truth, H, groups=site).slices
+    found = hace.evaluate(z, truth, H, outputs="leaves", labels="nodes", groups=site)
+    assert list(found.slices) == list(wanted)
+    for name, values in found.slices.items():
+        assert values == pytest.approx({key: wanted[name][key] for key in values})
+    page = found.write(tmp_path / "page").read_text(encoding="utf-8")
+    assert "Rare classes and groups" in page
+    hace.write_hierarchy(H, tmp_path / "tree.json")
+    np.save(tmp_path / "z.npy", z)
+    rows = "".join(f"{y},{s}\n" for y, s in zip(truth, site, strict=True))
+    (tmp_path / "y.csv").write_text(f"label,site\n{rows}")
+    call = ["evaluate", "--hierarchy", str(tmp_path / "tree.json"), "--scores", str(tmp_path / "z.npy"), "--labels",
+            str(tmp_path / "y.csv"), "--label-column", "label", "--groups", "site", "--json"]  # fmt: skip
+    assert main(call) == 0
+    assert json.loads(capsys.readouterr().out)["slices"] == found.slices
+
+
 def test_the_command_reads_answers_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     hace.write_hierarchy(H, tmp_path / "tree.json")
     (tmp_path / "a.csv").write_text("file,prediction\nb.jpg,dog\na.jpg,husky\nc.jpg,blank\n")

@@ -118,18 +118,8 @@ def add_arguments(parser: Parser) -> None:
 
 
 # Options that a run makes superfluous, with the value of each when it is not given.
-OF_FILES = {
-    "scores": None,
-    "labels": None,
-    "hierarchy": None,
-    "format": None,
-    "option": [],
-    "root": None,
-    "label_kind": "auto",
-    "label_key": None,
-    "label_column": None,
-    "groups": None,
-}
+OF_FILES = dict.fromkeys("scores labels hierarchy format root label_key label_column groups".split())
+OF_FILES |= {"option": [], "label_kind": "auto"}
 
 
 class Model(NamedTuple):
@@ -214,11 +204,8 @@ def print_answers(args: argparse.Namespace) -> None:
         raise DataError(
             f"{args.answers}, {args.labels}: {error} Name answers that mean none with --no-answer."
         ) from error
-    print(
-        json.dumps(without_nan(found.to_dict()), indent=2, ensure_ascii=False)
-        if args.json
-        else found.to_text()
-    )
+    document = without_nan(found.to_dict())
+    print(json.dumps(document, indent=2, ensure_ascii=False) if args.json else found.to_text())
 
 
 def check_options(args: argparse.Namespace) -> None:
@@ -226,15 +213,8 @@ def check_options(args: argparse.Namespace) -> None:
     for option, (least, most) in BOUNDS.items():
         if not least <= getattr(args, option) <= most:
             raise ConfigError(f"--{option} must be from {least} to {most:,}. Got {getattr(args, option)}.")
-    given = {
-        "--run": args.run_folder,
-        "--threshold": args.threshold,
-        "--level": args.level,
-        "--price": args.price,
-        "--accuracy": args.accuracy,
-        "--calibration": args.calibration,
-    }
-    wrong = [option for option, value in given.items() if value is not None]
+    need_all = ("run_folder", "threshold", "level", "price", "accuracy", "calibration")
+    wrong = [f"--{name.removesuffix('_folder')}" for name in need_all if getattr(args, name) is not None]
     if args.calibration is not None and args.run_folder is not None and args.accuracy is None:
         raise ConfigError("--calibration must come with --accuracy where --run is given. Got no --accuracy.")
     if args.metrics == "leaves" and wrong:

@@ -87,21 +87,15 @@ def _predictions(path: Path, key: str) -> tuple[list[str], list[Ranking]]:
     rows = content.get("predictions") if isinstance(content, dict) else None
     names, rankings = [], []
     for row in rows if isinstance(rows, list) else [None]:
-        held: Any = row.get(key) if isinstance(row, dict) else None
-        held = (
-            {"classes": [held], "scores": [1]}
-            if isinstance(held, str)
-            else held or {"classes": [], "scores": []}
-        )
-        classes, scores = (held.get(k) if isinstance(held, dict) else None for k in ("classes", "scores"))
-        name = row.get("filepath") if isinstance(row, dict) else None
-        if (
-            not isinstance(name, str)
-            or not isinstance(classes, list)
-            or not isinstance(scores, list)
-            or len(classes) != len(scores)
-        ):
+        name, held = (row.get("filepath"), row.get(key)) if isinstance(row, dict) else (None, None)
+        if not held or isinstance(held, str):
+            held = {"classes": [held] if held else [], "scores": [1] if held else []}
+        lists: list[Any] = [held.get(k) if isinstance(held, dict) else None for k in ("classes", "scores")]
+        if not isinstance(name, str) or not all(isinstance(each, list) for each in lists):
             raise FormatError(f"{path}: must hold predictions as SpeciesNet writes them. Got others.")
+        classes, scores = lists
+        if len(classes) != len(scores):
+            raise FormatError(f"{path}: a prediction must have as many scores as classes. {name} does not.")
         names.append(name)
         rankings.append([(_taxon(str(c)), _number(s, path)) for c, s in zip(classes, scores, strict=True)])
     return names, rankings

@@ -29,9 +29,8 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
         current, below = waiting.pop()
         try:
             with os.scandir(current) as entries:
-                inside = sorted(
-                    e.name for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != "."
-                )
+                shown = (e for e in entries if e.is_dir(follow_symlinks=False) and e.name[0] != ".")
+                inside = sorted(e.name for e in shown)
         except OSError as error:
             raise FormatError(f"{current}: the folder cannot be read: {reason(error)}.") from error
         waiting += [(current / name, places.add(name, below)) for name in inside][::-1]
@@ -131,9 +130,8 @@ def _listed_names(file: Path, problems: Problems) -> dict[str, int]:
     for number, line in read_source(file).lines():
         earlier = names.setdefault(line.strip(), number)
         if earlier != number:
-            problems.unfit(
-                f"{file.name}, line {number}", f"{quoted(line.strip())} is on line {earlier} already."
-            )
+            place = f"{file.name}, line {number}"
+            problems.unfit(place, f"{quoted(line.strip())} is on line {earlier} already.")
     return names
 
 
@@ -147,10 +145,8 @@ def _image_labels(folder: Path, level: str, problems: Problems) -> dict[str, str
         for number, image, label in _pairs(read_source(file), problems):
             other = labels.setdefault(image, label)
             if other != label:
-                problems.unfit(
-                    f"{file.name}, line {number}",
-                    f"image {quoted(image)} has the {level} {quoted(label)} here and {quoted(other)} before.",
-                )
+                words = f"has the {level} {quoted(label)} here and {quoted(other)} before."
+                problems.unfit(f"{file.name}, line {number}", f"image {quoted(image)} {words}")
     return labels
 
 
@@ -177,8 +173,6 @@ def _mapping(
         other = found.setdefault(name, above)
         if other != above and (name, above) not in reported:
             reported.add((name, above))
-            problems.unfit(
-                f"image {image}",
-                f"the {low} {quoted(name)} has the {high} {quoted(above)} here and {quoted(other)} before.",
-            )
+            words = f"has the {high} {quoted(above)} here and {quoted(other)} before."
+            problems.unfit(f"image {image}", f"the {low} {quoted(name)} {words}")
     return found

@@ -87,24 +87,22 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
     for number, node in enumerate(nodes):
         id = node.get("id") if isinstance(node, dict) else None
         name = node.get("name", id) if isinstance(node, dict) else None
+        where = f"{source.name}: nodes[{number}]"
         if not isinstance(id, str) or not id or not isinstance(name, str):
-            raise FormatError(
-                f"{source.name}: nodes[{number}] must have an id and a name, got {quoted(node)}."
-            )
+            raise FormatError(f"{where} must have an id and a name, got {quoted(node)}.")
         if known.setdefault(id, number) != number:
             source.problems.unfit(None, f"the id {quoted(id)} is at nodes[{known[id]}] and nodes[{number}].")
         draft.names[id] = name
         rank = node.get("rank", "")
         if not isinstance(rank, str):
-            raise FormatError(f"{source.name}: nodes[{number}].rank must be text, got {quoted(rank)}.")
+            raise FormatError(f"{where}.rank must be text, got {quoted(rank)}.")
         draft.ranks |= {id: rank} if rank else {}
         draft.synonyms |= dict.fromkeys(strings(node.get("synonyms", []), f"nodes[{number}].synonyms"), id)
         draft.edges += [(above, id) for above in strings(node.get("parents", []), f"nodes[{number}].parents")]
     for parent, child in draft.edges:
         if parent not in known:
-            source.problems.unfit(
-                None, f"the parent {quoted(parent)} of {quoted(child)} is unknown: no node has this id."
-            )
+            words = f"the parent {quoted(parent)} of {quoted(child)} is unknown: no node has this id."
+            source.problems.unfit(None, words)
     draft.nodes = list(known)
     return draft
 

@@ -69,14 +69,8 @@ FORMATS: dict[str, Format] = {
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
 _NAME = re.compile(r"(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
 _LONGEST_NAME, _MOST_WORDS = 80, 10
-_SWITCHES = (
-    "header",
-    "internal_labels",
-    "rooted",
-    "root",
-    "flat",
-    "parts",
-)  # all other options of readers are text
+# All other options of readers are text.
+_SWITCHES = ("header", "internal_labels", "rooted", "root", "flat", "parts")
 
 
 def read_hierarchy(
@@ -241,6 +235,8 @@ def _file_format(source: SourceText) -> str:
             f"{source.name}: OWL and RDF are not read. Take the .obo or the obographs .json of the same release, or convert "
             "it: robot convert --input x.owl --output x.obo"
         )
+    if first[:1] in ("→", "⇒"):
+        raise FormatError(f"{source.name}: must be a taxonomy. Got a mapping: hace.read_mapping reads it.")
     if re.match(r"\d+\t\|\t", first):
         return "ncbi"
     if UUID.match(first):

@@ -206,13 +206,10 @@ def _column_places(
     if outputs == "nodes" or (outputs == "auto" and inner):
         return [place.get(v, -1) for v in range(h.num_nodes)], "nodes"
     missing = [h.nodes[v] for v in wanted["leaves"] if v not in place]
-    what = (
-        f"without a column: {listed(missing)}"
-        if missing
-        else f"inner nodes among the columns: {listed(inner)}"
-    )
+    inside = f"inner nodes among the columns: {listed(inner)}"
+    what = f"Leaves without a column: {listed(missing)}" if missing else f"Got {inside}"
     raise DataError(
-        f"{source}: scores must have a column for each of the {h.num_leaves} leaves. Leaves {what}. If classes without a "
+        f"{source}: scores must have a column for each of the {h.num_leaves} leaves. {what}. If classes without a "
         "column have no mass, say --outputs nodes."
     )
 
@@ -281,6 +278,30 @@ def read_matches(path: Path) -> dict[str, str | None]:
         raise FormatError(f"{path}: must have the columns name and id. Got {listed(header, 9) or 'nothing'}.")
     ids = {row["name"]: row["id"].strip() for _, row in rows}
     return {name: None if id == "-" else id for name, id in ids.items() if id}
+
+
+def read_mapping(path: str | Path) -> dict[str, list[str]]:
+    """Reads which class of a taxonomy became which, for :meth:`hace.Hierarchy.migrate`.
+
+    Args:
+        path: A .csv or .tsv with the columns old and new, or Shopify's list of lines "→ old" and "⇒ new". A class with several
+            new ones was split; one with an empty new one, or none, went.
+    """
+    if Path(path).suffix.lower() in (".csv", ".tsv"):
+        rows = [row for _, row in read_rows(path)[1]]
+        pairs = [(key, row[key].strip()) for row in rows for key in ("old", "new") if key in row]
+    else:
+        lines = [line for line in _lines(Path(path)) if line[0] != "#"]
+        pairs = [({"→": "old", "⇒": "new"}.get(line[0], ""), line[1:].strip()) for line in lines]
+    if {key for key, _ in pairs} != {"old", "new"} or pairs[0][0] != "old":
+        raise FormatError(
+            f'{path}: must have the columns old and new, or lines "→ old" and "⇒ new". Got others.'
+        )
+    old, found = "", dict[str, list[str]]()
+    for key, name in pairs:
+        old = name if key == "old" else old
+        found.setdefault(old, []).extend([name] if key == "new" and name else [])
+    return found
 
 
 def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, str | None]) -> None:

@@ -363,11 +363,8 @@ def json_taxonomy(source: SourceText, content: Any, parts: bool, relations: Sequ
     if isinstance(content, dict) and isinstance(content.get("LabelName"), str):
         return _open_images(source, content, parts)
     categories = content.get("categories") if isinstance(content, dict) else content
-    if (
-        isinstance(categories, list)
-        and all(isinstance(c, dict) and "name" in c for c in categories)
-        and categories
-    ):
+    named = isinstance(categories, list) and all(isinstance(c, dict) and "name" in c for c in categories)
+    if named and categories:
         grouped = all("supercategory" in c for c in categories)
         if grouped or (categories is not content and not any("children" in c for c in categories)):
             return _categories(source, categories)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -80,12 +80,8 @@ def match(h: Hierarchy, names: Sequence[str]) -> list[Match]:
             found[name] = Match(name, h.nodes[v], how)
         else:
             waiting.append(name)
-    steps: tuple[tuple[str, Callable[[str], str]], ...] = (
-        ("spelling", _plain),
-        ("without author", _without_author),
-        ("close", _loose),
-    )
-    for how, key in steps:
+    steps = {"spelling": _plain, "without author": _without_author, "close": _loose}
+    for how, key in steps.items():
         waiting = [name for name in waiting if name not in found]
         if not waiting:
             break
@@ -174,9 +170,8 @@ def within(
     if ranks is not None:
         part = _of_ranks(part, set(ranks))
     if not part.rooted and len(part.tops) == 1 and part.level_names is None and part.num_nodes > 1:
-        part = part._derive(
-            part.nodes, part.edges, part.leaves, rooted=None
-        )  # the one top that is left is the root
+        # The one top that is left is the root.
+        part = part._derive(part.nodes, part.edges, part.leaves, rooted=None)
     part = part.collapse_unary() if collapse else part
     also = {text: id for text, id in ids.items() if text != id and text not in part._index}
     return with_synonyms(part, also)
@@ -357,8 +352,9 @@ def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict
             cases[v] = "renamed" if places[v] >= 0 else "dropped"
     counts = Counter(places[v] for v in range(old.num_nodes) if old.labels[v] >= 0 and cases[v] != "split")
     for v in old.leaf_nodes.tolist():
-        if cases[v] in ("kept", "renamed") and counts[places[v]] > 1:
-            cases[v] = "merged"
+        if cases[v] in ("kept", "renamed"):
+            grown = new.labels[places[v]] < 0  # its parts are classes now
+            cases[v] = "split" if grown else "merged" if counts[places[v]] > 1 else cases[v]
     return Migration(old, new, places, tuple(cases))
 
 

@@ -7,11 +7,12 @@ di Montesano et al. 2026).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy import sparse
 
 from hace.checks import check_choice
 from hace.decisions.scores import as_nodes
@@ -23,46 +24,61 @@ from hace.metrics.measures import level_accuracy_measure
 from hace.metrics.metric_batch import MetricBatch
 
 RARE = 10  # samples of a class up to which it is rare
+SLICED = ("samples", "right or below", "true (right or above)", "balanced accuracy", "macro-F1")
+
+
+def label_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, float]:
+    """What a slice of the samples shows, of answers (nodes, -1 for none); classes are the labels that occur."""
+    if not len(truth):
+        return dict.fromkeys(SLICED, float("nan")) | {"samples": 0.0}
+    below = (answers >= 0) & is_above(h, truth, np.maximum(answers, 0))
+    refined = np.where(below, truth, answers)
+    lists = truth, refined[refined >= 0], truth[below]
+    actual, said, right = (np.bincount(nodes, minlength=h.num_nodes) for nodes in lists)
+    seen = actual > 0
+    f1 = 2 * right[seen] / (actual + said)[seen]
+    means = below.mean(), is_above(h, answers, truth).mean(), (right[seen] / actual[seen]).mean(), f1.mean()
+    return dict(zip(SLICED, (float(len(truth)), *map(float, means)), strict=True))
 
 
 def class_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, float]:
     """Balanced accuracy and macro-F1 of answers (nodes, -1 for none), over labels that occur and over nodes."""
-    if not len(truth):
-        return dict.fromkeys(("balanced accuracy", "macro-F1", "macro-F1 over nodes"), float("nan"))
-    refined = np.where((answers >= 0) & is_above(h, truth, np.maximum(answers, 0)), truth, answers)
-    hit = refined == truth
-    lists = truth, refined[refined >= 0], truth[hit]
-    actual, said, right = (np.bincount(nodes, minlength=h.num_nodes) for nodes in lists)
-    seen = actual > 0
-    f1 = 2 * right[seen] / (actual + said)[seen]
-    return {
-        "balanced accuracy": float((right[seen] / actual[seen]).mean()),
-        "macro-F1": float(f1.mean()),
-        "macro-F1 over nodes": _node_f1(h, answers, truth),
-    }
+    found = label_scores(h, answers, truth)
+    over_labels = {name: found[name] for name in ("balanced accuracy", "macro-F1")}
+    return {**over_labels, "macro-F1 over nodes": _node_f1(h, answers, truth)}
 
 
 def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
     """Mean F1 of "it is in this branch" over the nodes that truths or answers are in, the root apart."""
     ancestor, descendant = h.reachability()
-    pairs = (
-        np.bincount(truth, minlength=h.num_nodes),
-        np.bincount(answers[answers >= 0], minlength=h.num_nodes),
-    )
-    actual, said = (np.bincount(ancestor, n[descendant], h.num_nodes) for n in pairs)
-    right = np.zeros(h.num_nodes)
+    up = sparse.csr_array((np.ones(len(ancestor)), (descendant, ancestor)), shape=(h.num_nodes, h.num_nodes))
     known = answers >= 0
+    actual, said = (np.bincount(v, minlength=h.num_nodes) @ up for v in (truth, answers[known]))
     both, counts = np.unique(np.stack([answers[known], truth[known]], axis=1), axis=0, return_counts=True)
-    above: dict[int, set[int]] = {}
-    start = np.searchsorted(np.sort(descendant), np.arange(h.num_nodes + 1))
-    by_node = ancestor[np.argsort(descendant, kind="stable")]
-    for (a, t), count in zip(both.tolist(), counts.tolist(), strict=True):
-        for v in (a, t):
-            if v not in above:
-                above[v] = set(by_node[start[v] : start[v + 1]].tolist())
-        right[list(above[a] & above[t])] += count
+    right = counts @ up[both[:, 0]].multiply(up[both[:, 1]])
     used = (actual + said > 0) & ((h.depths > 0) | (h.num_nodes == 1))
     return float((2 * right[used] / (actual + said)[used]).mean()) if used.any() else float("nan")
+
+
+def slices_of(
+    truth: IntArray, groups: np.ndarray | None, measured: Callable[[np.ndarray], dict[str, float]]
+) -> dict[str, dict[str, float]]:
+    """What is measured on the samples of rare and of other classes, and of each group."""
+    rare = np.bincount(truth)[truth] <= RARE
+    parts = {f"classes with up to {RARE} samples": rare, "other classes": ~rare}
+    parts = parts if rare.any() and not rare.all() else {}
+    if groups is not None:
+        parts |= {name: groups == name for name in dict.fromkeys(groups.tolist())}
+    return {name: measured(part) for name, part in parts.items()}
+
+
+def slice_lines(slices: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """The slices as a table for the terminal."""
+    lines = [f"  {'slice':34}" + "".join(f"{name:>22}" for name in SLICED)] if slices else []
+    for name, values in slices.items():
+        cells = [f"{values[key]:>22{',.0f' if key == 'samples' else '.4f'}}" for key in SLICED]
+        lines.append(f"  {name[:34]:34}" + "".join(cells))
+    return lines
 
 
 @dataclass(frozen=True)
@@ -93,15 +109,7 @@ class AnswerReport:
         """A table for the terminal."""
         lines = [f"{self.samples:,} answers", ""]
         lines += [f"  {name:42} {value:8.4f}" for name, value in self.values.items()]
-        shown = ("samples", "right or below", "true (right or above)", "balanced accuracy", "macro-F1")
-        if self.slices:
-            lines += ["", f"  {'slice':34}" + "".join(f"{name:>22}" for name in shown)]
-        for name, values in self.slices.items():
-            cells = [
-                f"{values[key]:>22,.0f}" if key == "samples" else f"{values[key]:>22.4f}" for key in shown
-            ]
-            lines.append(f"  {name[:34]:34}" + "".join(cells))
-        return "\n".join(lines)
+        return "\n".join([*lines, "", *slice_lines(self.slices)]).rstrip()
 
 
 def evaluate_answers(
@@ -136,17 +144,10 @@ def evaluate_answers(
         raise DataError(
             f"answers and target must have one entry per sample. Got {given.shape} and {truth.shape}."
         )
-    counts = np.bincount(truth, minlength=hierarchy.num_nodes)
-    rare = counts[truth] <= RARE
-    parts: dict[str, np.ndarray] = {}
-    if rare.any() and not rare.all():
-        parts = {f"classes with up to {RARE} samples": rare, "other classes": ~rare}
-    if groups is not None:
-        named = np.array([str(group) for group in groups])
-        if named.shape != truth.shape:
-            raise DataError(f"groups must have one entry per sample. Got {named.shape} for {truth.shape}.")
-        parts |= {group: named == group for group in dict.fromkeys(named.tolist())}
-    slices = {name: _values(hierarchy, given[part], truth[part], distance) for name, part in parts.items()}
+    names = None if groups is None else np.array([str(group) for group in groups])
+    if names is not None and names.shape != truth.shape:
+        raise DataError(f"groups must have one entry per sample. Got {names.shape} for {truth.shape}.")
+    slices = slices_of(truth, names, lambda part: _values(hierarchy, given[part], truth[part], distance))
     return AnswerReport(hierarchy, len(truth), _values(hierarchy, given, truth, distance), slices)
 
 
@@ -155,13 +156,10 @@ def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> 
 
     batch = MetricBatch(h, truth, answers=answers)
     measure = answer_measure(h, distance)
-    found = {
-        "samples": float(len(truth)),
-        **dict(zip(measure.names, measure.value(batch).tolist(), strict=True)),
-    }
-    below = (answers >= 0) & is_above(h, truth, np.maximum(answers, 0))
-    values = {"samples": found.pop("samples"), "exactly right": found.pop("exactly right")}
-    values |= {"right or below": float(below.mean()) if len(truth) else float("nan"), **found}
+    found = dict(zip(measure.names, measure.value(batch).tolist(), strict=True))
+    sliced = label_scores(h, answers, truth)
+    values = {"samples": sliced["samples"], "exactly right": found.pop("exactly right")}
+    values |= {"right or below": sliced["right or below"], **found}
     values |= class_scores(h, answers, truth) | {"kappa": _kappa(answers, truth)}
     if h.is_tree:
         levels = level_accuracy_measure(h)

@@ -108,7 +108,8 @@ def draws(samples: int, replicates: int, seed: int, groups: np.ndarray | None = 
     """Blocks (R, S) of how often each sample is drawn when S of them, or all groups, are drawn with replacement."""
     rng = np.random.default_rng(seed)
     step = max(1, _WEIGHTS // max(samples, 1))
-    units, place = (samples, None) if groups is None else (int(groups.max()) + 1, groups)
+    names, place = (range(samples), None) if groups is None else np.unique(groups, return_inverse=True)
+    units = len(names)
     for start in range(0, replicates, step):
         found = np.empty((min(step, replicates - start), units))
         drawn = rng.integers(units, size=found.shape) if units else found.astype(np.int64)

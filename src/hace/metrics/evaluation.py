@@ -38,7 +38,7 @@ from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels.answers import best_columns
 from hace.metrics import curves, measures
-from hace.metrics.answers import class_scores
+from hace.metrics.answers import class_scores, label_scores, slice_lines, slices_of
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.intervals import interval
 from hace.metrics.measures import Measure, mean_of, node_of_level
@@ -213,7 +213,7 @@ class Evaluation:
         comparison: with a second model.
         about: what else is known of the scores, such as their run.
         source: where the scores come from.
-        groups: (S,) the group of each sample, where samples come in groups: intervals are then over groups.
+        groups: (S,) the name of each sample's group, where samples come in groups: intervals are then over groups.
     """
 
     hierarchy: Hierarchy
@@ -328,6 +328,12 @@ class Evaluation:
         """Balanced accuracy and macro-F1 of the best class, over labels that occur and over nodes."""
         return class_scores(self.hierarchy, self.samples.answers, self.samples.truth)
 
+    @cached_property
+    def slices(self) -> dict[str, dict[str, float]]:
+        """How good the best class is on parts of the samples: rare classes, the others, and each group."""
+        h, answers, truth = self.hierarchy, self.samples.answers, self.samples.truth
+        return slices_of(truth, self.groups, lambda part: label_scores(h, answers[part], truth[part]))
+
     def class_table(self, level: int | str) -> ClassTable:
         """Accuracy of every node of a level."""
         batch = MetricBatch(self.hierarchy, self.samples.truth, answers=self.samples.answers)
@@ -348,6 +354,7 @@ class Evaluation:
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
             "classes": {name: _plain(value) for name, value in self.class_scores.items()},
+            "slices": self.slices,
             **({} if self.samples.only_leaves else self._curves()),
             **({} if self.calibrated is None else {"calibrated": self.calibrated._curves()}),
         }
@@ -389,13 +396,8 @@ class Evaluation:
             return "Nothing was answered here, so nothing was false."
         false = found["false"] if all_samples else 1 - found["true_of_answers"]
         low, high = wilson(false * count, count)
-        kept = (
-            "kept"
-            if false <= promised
-            else "not kept"
-            if low > promised
-            else "missed, by what chance explains,"
-        )
+        missed = "not kept" if low > promised else "missed, by what chance explains,"
+        kept = "kept" if false <= promised else missed
         return (
             f"The promise was {kept} here: {false:.1%} of {self.promise.of} are false, 95% interval {low:.1%} to {high:.1%}; "
             f"promised: at most {promised:.1%}."
@@ -434,7 +436,7 @@ class Evaluation:
         lines += ["", *about, self._table()]
         for model in models:
             said = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
-            lines += ["", f"{model.name}, over classes: {said}"]
+            lines += ["", f"{model.name}, over classes: {said}", *slice_lines(model.slices)]
         if self.promise is not None:
             found = self.promise_measured()
             lines += [
@@ -813,7 +815,8 @@ def evaluate(
             progress(len(chunk))
     if start != len(truth):
         raise DataError(f"scores and target must have one row per sample. Got {start} and {len(truth)} rows.")
-    grouped = None if groups is None else group_places(groups, len(truth))[1]
+    names, place = (None, None) if groups is None else group_places(groups, len(truth))
+    grouped = None if names is None else names[place]
     depth = None if level is None else hierarchy.level_index(level)
     found = evaluator.evaluation(name=name, level=depth, groups=grouped)
     if inside is not None:

@@ -13,7 +13,7 @@ CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shuti
 DRIVER = shutil.which("chromedriver")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser() -> Iterator[Any]:
     if CHROMIUM is None or DRIVER is None:
         pytest.skip("needs a browser and its driver: apt-get install chromium chromium-driver")
@@ -75,6 +75,7 @@ def fresh(browser: Any, page: Path, address: str = "") -> None:
     browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "", "features": []})
     browser.set_window_size(1280, 900)
     browser.get("about:blank")
+    browser.get_log("browser")  # of the pages before
     browser.get(page.as_uri() + address)
     settle(browser)
 

@@ -28,6 +28,7 @@ from hace.metrics.measures import node_of_level
 EVALUATION_PAGE = "report.html"
 _PAIRS = 15
 _FEW = 5  # samples of a class
+_MANY = 20  # slices
 _THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _FILES = "Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
 
@@ -121,6 +122,9 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     document.sections.append(Section("mistakes", "What confuses what", _mistakes(first, pictures)))
     if first.level_titles:
         document.sections.append(Section("levels", "Right answers by level", (_levels_table(models),)))
+    if first.slices:
+        title, many = "Rare classes and groups", len(first.slices) > _MANY
+        document.sections.append(Section("slices", title, (_slices_table(models),), folded=many))
     document.sections += [
         Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
         Section("thresholds", "What a threshold buys", _thresholds(first, pictures)),
@@ -216,6 +220,22 @@ def _levels_table(models: _Models) -> ReportTable:
     rules = ["best class, carried up", "best node of the level"] * len(models)
     heads = (("", *names), ("level", *rules)) if len(models) > 1 else (("level", *rules),)
     return ReportTable("levels", "Share of samples with the right node at a level", heads, tuple(rows))
+
+
+def _slices_table(models: _Models) -> ReportTable:
+    shown = {
+        "right or below": "right class",
+        "balanced accuracy": "balanced accuracy",
+        "macro-F1": "macro-F1",
+    }
+    rows = []
+    for part, values in models[0][1].slices.items():
+        cells = [f"{100 * e.slices[part][key]:.1f}%" for _, e in models for key in shown]
+        rows.append(tuple(map(Entry, (part, f"{values['samples']:,.0f}", *cells))))
+    names = [name for name, _ in models for _ in shown]
+    columns = ("part", "samples", *(title for _ in models for title in shown.values()))
+    heads = (("", "", *names), columns) if len(models) > 1 else (columns,)
+    return ReportTable("slices", "The best class on parts of the samples", heads, tuple(rows))
 
 
 def _share(right: int, samples: int) -> Entry:
