@@ -22,7 +22,7 @@ from hace.losses.distance_losses import LeafDistances, padded
 from hace.losses.fused_linear import Layer, PathRanges, path_losses
 from hace.losses.head import Outputs
 from hace.losses.kernels import on_cuda
-from hace.losses.kernels.losses import Call, kernel_loss, make_call, tree_places
+from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss, make_call, tree_places
 from hace.losses.unseen import LeaveOneOut
 
 if TYPE_CHECKING:
@@ -184,12 +184,30 @@ class TableLoss(HierarchicalLoss):
         losses = super()._of_labels(z, target)
         if self.leave_one_out is None or len(z) == 0:
             return losses
+        terms = self._unseen_terms(z, target)
+        return losses + terms if losses.ndim == terms.ndim else losses.sum() + terms.sum()
+
+    def _unseen_terms(self, z: Tensor, target: Tensor) -> Tensor:
+        """The leave-one-out terms, weighted and reduced as :meth:`_of_labels` has the losses."""
+        if self.hierarchy.is_tree and kernels.usable(z, target, self.label_nodes):
+            call = self._unseen_call() if kernels.compiling() else self.kept("unseen", self._unseen_call)
+            labels = BatchLabels(target.contiguous(), self.ignore_index, self.reduction)
+            return kernel_loss(z, call, labels, self._plain_unseen_terms)
+        return self._plain_unseen_terms(z, target)
+
+    def _unseen_call(self) -> Call:
+        assert self.leave_one_out is not None
+        paths = self.leave_one_out
+        tensors = (paths.start, paths.node, paths.end, self.head.level)
+        return make_call("outside_loss", tensors, (self.unseen,), self.num_labels, self.label_weight)
+
+    def _plain_unseen_terms(self, z: Tensor, target: Tensor) -> Tensor:
+        assert self.leave_one_out is not None
         kept = target != self.ignore_index
         rows = torch.where(kept, target, 0)
         terms = self.unseen * self.leave_one_out(z, rows)
         terms = terms if self.label_weight is None else terms * self.label_weight[rows].to(z.dtype)
-        terms = self._mean_part(torch.where(kept, terms, 0.0), target)
-        return losses + (terms if losses.ndim else terms.sum())
+        return self._mean_part(torch.where(kept, terms, 0.0), target)
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""

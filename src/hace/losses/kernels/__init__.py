@@ -35,7 +35,7 @@ _as_value: Callable[[Any], int | str] = getattr(torch._C.DispatchKeySet, "raw_re
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-_INTERFACE = 9  # of the extension this package is written for: a build of other source takes other arguments
+_INTERFACE = 10  # of the extension this package is written for: a build of other source takes other arguments
 
 _kernels: Any
 try:

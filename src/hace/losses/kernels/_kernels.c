@@ -184,6 +184,15 @@ static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
     return PyErr_Occurred() ? NULL : finish(&job, path_rows, threads);
 }
 
+static PyObject *outside_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self;
+    Job job = {0};
+    if (!batch("outside_loss", args, count, 5, &job)) return NULL;
+    job.start = INTEGERS(0), job.node = INTEGERS(1), job.ends = INTEGERS(2), job.level = SHORTS(3), job.strength = SCALAR(4);
+    int64_t threads = NUMBER(BATCH + 5);
+    return PyErr_Occurred() ? NULL : finish(&job, outside_rows, threads);
+}
+
 static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
     Job job = {.centred = 1};
@@ -361,6 +370,8 @@ static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t coun
 static PyMethodDef methods[] = {
     {"path_loss", (PyCFunction)(void (*)(void))path_loss, METH_FASTCALL,
      "Losses (and gradients) of samples whose table row is on one path of a tree."},
+    {"outside_loss", (PyCFunction)(void (*)(void))outside_loss, METH_FASTCALL,
+     "The leave-one-out term (and gradient) of samples: what is outside of each branch that leads to the label."},
     {"path_sum_loss", (PyCFunction)(void (*)(void))path_sum_loss, METH_FASTCALL,
      "The same of path sums: losses over the classes, gradients of the outputs of all nodes."},
     {"dense_loss", (PyCFunction)(void (*)(void))dense_loss, METH_FASTCALL,
@@ -397,6 +408,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 9); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 10); /* bump when functions or their arguments change */
     return made;
 }

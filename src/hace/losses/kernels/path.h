@@ -275,3 +275,59 @@ done:
     free(terms);
 }
 
+
+/* ------------------------------------------------------------------------------------------ without the label's branch */
+
+/* One sample of the leave-one-out term: for every node b_m of the path but the top, log-sum-exp C_m of what is outside its
+   subtree, less the logit of its parent. What is outside only grows from the top down to the label, so nothing is subtracted. */
+INLINE double outside_row(const Job *job, const float *z, int64_t y, double scale, float *grad, Lse *lse, float *shifts) {
+    const int64_t k = job->start[y + 1] - job->start[y], *node = job->node + job->start[y];
+    double shift = -INFINITY, sum = 0, loss = 0;
+    int64_t low = 0, high = job->cols;
+    for (int64_t j = k; j > 0; j--) { /* ring j: below b_j, all columns for j = k, and outside b_{j-1} */
+        const int64_t in_low = node[j - 1], in_high = job->ends[node[j - 1]];
+        shifts[2 * j - 2] = add_segment(z, low, in_low, grad, &shift, &sum);
+        shifts[2 * j - 1] = add_segment(z, in_high, high, grad, &shift, &sum);
+        lse[j - 1] = (Lse){shift, log(sum)};
+        if (j < k) {
+            const Lse own = {z[node[j]], 0};
+            loss += own.shift == -INFINITY ? INFINITY : lse_less(&lse[j - 1], &own);
+        }
+        low = in_low, high = in_high;
+    }
+    if (!grad) return loss;
+    /* d loss / d z_i = sum_{m < r} exp(z_i - C_m) in ring r, where the sum is exp(z_i - C_{r-1}) from_r,
+       from_r = 1 + exp(C_{r-1} - C_{r-2}) from_{r-1}; less 1 at the path's inner nodes. */
+    memset(grad + low, 0, (size_t)(high - low) * sizeof *grad);
+    double from = 0;
+    for (int64_t j = 1; j <= k; j++) {
+        const int64_t at = j < k ? j - 1 : k - 2; /* the top has no parent: the ring around it shares the factor */
+        const int64_t out_low = j < k ? node[j] : 0, out_high = j < k ? job->ends[node[j]] : job->cols;
+        if (j < k) from = 1 + (j > 1 ? exp(lse_less(&lse[j - 1], &lse[j - 2])) * from : 0);
+        for (int side = 0; side < 2; side++) {
+            const int64_t first = side ? high : out_low, last = side ? out_high : low;
+            const Lse own = {shifts[2 * j - 2 + side], 0};
+            if (first >= last || own.shift == -INFINITY) continue; /* nothing there, or zeros already */
+            scale_by(grad + first, last - first, k > 1 ? scale * from * exp(lse_less(&own, &lse[at])) : 0);
+        }
+        low = out_low, high = out_high;
+    }
+    for (int64_t j = 1; j < k; j++) grad[node[j]] -= (float)scale;
+    return loss;
+}
+
+EVERY_CPU static void outside_rows(Share *share) {
+    const Job *job = share->job;
+    const int64_t cols = job->cols, levels = deepest(job->level, cols) + 1;
+    Lse *lse = malloc((size_t)levels * sizeof *lse);
+    float *shifts = malloc((size_t)(2 * levels) * sizeof *shifts);
+    share->failed = !lse || !shifts;
+    for (int64_t b = share->from; b < share->to && !share->failed; b++) {
+        float *grad = job->grad ? job->grad + b * cols : NULL;
+        const int64_t y = job->target[b];
+        const double by = job->strength * scale_of(job, y);
+        if (y == job->ignore && grad) memset(grad, 0, (size_t)cols * sizeof *grad);
+        job->loss[b] = y == job->ignore ? 0 : (float)(by * outside_row(job, job->z + b * cols, y, by, grad, lse, shifts));
+    }
+    free(lse), free(shifts);
+}
