@@ -4,6 +4,7 @@ them, at equal accuracy on the classes they know.
 Examples:
   hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 40
   hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 0.2 --whole-groups --draws 3 --seeds 2
+  hace unseen --features birds.npz --hierarchy taxonomy.csv --promise 0.9 --page unseen.html
   hace unseen --features F --leave-out new-species.txt --methods cross-entropy,leave-one-out --out rows.csv
 
 The features need a test split with samples of all classes. A class is left out only where a sister under the same parent stays.
@@ -44,6 +45,7 @@ def add_arguments(parser: Parser) -> None:
     add("--epochs", "N", "passes over the training samples (default: 30)", type=int, default=30)
     add("--methods", "A,B", "methods to compare (default: all)")
     add("--out", "FILE", "write every draw, seed, method and operating point as CSV")
+    add("--page", "FILE", "write a page: the card, the curves of all methods, and how to read them")
     add_option(parser)
 
 
@@ -86,4 +88,11 @@ def run(args: argparse.Namespace) -> None:
         if args.out is not None:
             write_rows(rows, Path(args.out))
 
-    print(card(study.run(told)))
+    rows = study.run(told)
+    if args.out is not None:
+        write_rows(rows, Path(args.out))
+    if args.page is not None:
+        from hace.lab.report.unseen_page import write_unseen_page
+
+        write_unseen_page(rows, args.features, Path(args.page))
+    print(card(rows))

@@ -204,7 +204,8 @@ def path_to_best_own(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tenso
     """The path down to the inner node whose own output has the greatest mass, then the best leaf: (B, L), and their scores.
 
     A node's own mass is what its children leave of its q*: "another of this group". The score of the leaf is log p / (p + o), p
-    its mass and o the greatest own mass, the root's included; that of the other nodes is log q*. Trees and forests only.
+    its mass and o the greatest own mass, the root's included; that of the other nodes is log q* / 2, so that at a threshold t a
+    group needs t^2: on classes left out of training, t asked more of groups than of classes. Trees and forests only.
     """
     place = layout(hierarchy, log_q.device)
     leaf = place.leaf_nodes[rank_leaves(leaf_log_probs(log_q, hierarchy), 1).squeeze(1)]
@@ -217,7 +218,7 @@ def path_to_best_own(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tenso
     nodes, masses = path_to_best_leaf(log_q, hierarchy, best)
     p = q.gather(1, leaf[:, None]).squeeze(1)
     score = (p / (p + most)).nan_to_num(0.0).log().to(log_q.dtype)
-    return torch.cat([nodes, leaf[:, None]], dim=1), torch.cat([masses, score[:, None]], dim=1)
+    return torch.cat([nodes, leaf[:, None]], dim=1), torch.cat([masses / 2, score[:, None]], dim=1)
 
 
 def own_masses(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
@@ -467,7 +468,7 @@ def outcomes_of(
     parts = [_outcomes(np.full((0, 1), -1), np.zeros((0, 1)), truth[:0], h, distance)]
     for rows, block in scores.blocks():
         parts.append(_outcomes(*ladder(block.log_q(), h), truth[rows], h, distance))
-    return _joined(parts)
+    return joined_outcomes(parts)
 
 
 def first_nodes(scores: Scores, rule: str) -> np.ndarray:
@@ -506,8 +507,8 @@ def _outcomes(
     )
 
 
-def _joined(parts: list[Outcomes]) -> Outcomes:
-    """Outcomes of all samples; ladders of one block may be shorter than those of another."""
+def joined_outcomes(parts: list[Outcomes]) -> Outcomes:
+    """Outcomes of all samples; ladders of one part may be shorter than those of another."""
     width = max(part.reached.shape[1] for part in parts)
     padded = []
     for part in parts:

@@ -19,8 +19,10 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.guarantees import guaranteed_threshold
-from hace.decisions.threshold_rules import LADDERS
+from hace.decisions.group_promises import GroupPromise, group_places
+from hace.decisions.promises import RiskBound
+from hace.decisions.scores import Scores
+from hace.decisions.threshold_rules import LADDERS, Outcomes, joined_outcomes, outcomes_of
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
@@ -33,9 +35,10 @@ from hace.losses.registry import build_loss
 from hace.metrics.intervals import seed_interval
 
 RATES = (8.0, 16.0, 32.0)
-LOST = (0.0, 1.0, 3.0, 6.0)  # points of exact answers on known classes, against cross-entropy's best class
+LOST = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)  # points of exact answers on known classes, against cross-entropy's best class
 SPLITS = 4  # ways to halve the classes left out
 _STEPS = 150  # thresholds of a curve
+_GROUPS = 0.5  # how probable a group must be where only classes have a threshold of their own
 
 Rows = list[dict[str, Any]]
 
@@ -51,6 +54,7 @@ class Candidate(NamedTuple):
 
 METHODS = {
     "cross-entropy": Candidate("cross_entropy", {}, "threshold"),
+    "class threshold": Candidate("cross_entropy", {}, "classes"),
     "HACE": Candidate("hace", {}, "threshold"),
     "path sums": Candidate("cross_entropy_paths", {}, "threshold"),
     "distances": Candidate(None, {}, "threshold", True),
@@ -127,30 +131,52 @@ class Point(NamedTuple):
 
 def curve(log_q: Tensor, truth: IntArray, unseen: np.ndarray, h: Hierarchy, rule: str) -> list[Point]:
     """What a rule says as its threshold grows from 0, on samples with truths (M,), of which some are ``unseen``."""
-    leaf = LADDERS[rule, True](log_q, h)[1][:, -1]
+    nodes, reached = _ladder(log_q, h, rule)
+    is_leaf = np.append(h.labels, -1)[nodes] >= 0
+    leaf = np.where(is_leaf, reached, -np.inf).max(axis=1)
     tried = np.unique(np.quantile(leaf[leaf > -np.inf], np.linspace(0, 0.98, _STEPS)))
-    every = zip(tried.tolist(), answers_at(log_q, h, rule, tried), strict=True)
-    return [Point(t, *_shares(answer, truth, unseen, h)) for t, answer in every]
+    worth, rows = _worth(nodes, truth[:, None], h), np.arange(len(nodes))
+    picked = ((t, _last(reached, t)) for t in tried.tolist())
+    return [Point(t, *_shares(worth[:, rows, column], unseen)) for t, column in picked]
 
 
 def answers_at(
     log_q: Tensor, h: Hierarchy, rule: str, thresholds: Sequence[float] | np.ndarray
 ) -> list[IntArray]:
     """(M,) answers at each threshold; the root, or no answer, always passes."""
-    nodes, reached = LADDERS[rule, True](log_q, h)
+    nodes, reached = _ladder(log_q, h, rule)
+    return [nodes[np.arange(len(nodes)), _last(reached, t)] for t in thresholds]
+
+
+def _ladder(log_q: Tensor, h: Hierarchy, rule: str) -> tuple[np.ndarray, np.ndarray]:
+    """(M, L) nodes and the greatest threshold of each. Rule "classes": a threshold for classes, 0.5 for all groups."""
+    nodes, reached = LADDERS["threshold" if rule == "classes" else rule, True](log_q, h)
+    if rule == "classes":
+        group = np.append(h.labels, -1)[nodes] < 0
+        reached[group] = np.where(reached[group] >= _GROUPS, np.inf, -np.inf)
     reached[:, 0] = np.inf
-    rows, places = np.arange(len(nodes)), np.arange(nodes.shape[1])
-    return [nodes[rows, (places * (reached >= t)).max(axis=1)] for t in thresholds]
+    return nodes, reached
 
 
-def _shares(answer: IntArray, truth: IntArray, unseen: np.ndarray, h: Hierarchy) -> list[float]:
-    """What a :class:`Point` has behind its threshold."""
-    above, exact, known = is_above(h, answer, truth), answer == truth, ~unseen
+def _last(reached: np.ndarray, threshold: float) -> np.ndarray:
+    return (np.arange(reached.shape[1]) * (reached >= threshold)).max(axis=1)
+
+
+def _worth(answer: IntArray, truth: IntArray, h: Hierarchy) -> np.ndarray:
+    """(5, ...) of each answer whether it is exact, true, a class and false, and its edges to the truth."""
+    truth = np.broadcast_to(truth, answer.shape)
+    above = is_above(h, answer.ravel(), truth.ravel()).reshape(answer.shape)
+    edges = h.distances(np.maximum(answer, 0).ravel(), truth.ravel(), "edges", labels="nodes")
+    edges = np.where(answer < 0, h.depths[truth], edges.reshape(answer.shape))
     true, named = above & (np.append(h.depths, 0)[answer] > 0), np.append(h.labels, -1)[answer] >= 0
-    edges = h.distances(np.maximum(answer, 0), truth, "edges", labels="nodes")
-    edges = np.where(answer < 0, h.depths[truth], edges)
-    each = (exact[known], true[known], true[unseen], exact[unseen], named[unseen], ~above[unseen])
-    return [*(100 * float(x.mean()) for x in each), float(edges[known].mean() + edges[unseen].mean()) / 2]
+    return np.stack([answer == truth, true, named, ~above, edges]).astype(float)
+
+
+def _shares(worth: np.ndarray, unseen: np.ndarray) -> list[float]:
+    """What a :class:`Point` has behind its threshold, of answers (5, M)."""
+    known, new = worth[:, ~unseen].mean(axis=1), worth[:, unseen].mean(axis=1)
+    shares = (*known[:2], new[1], new[0], *new[2:4])
+    return [*(100 * float(x) for x in shares), float(known[4] + new[4]) / 2]
 
 
 def at_known(points: Iterable[Point], least: float) -> Point | None:
@@ -193,30 +219,49 @@ class UnseenStudy:
         """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
         for name in self.methods:
             check_choice("A method", name, METHODS)
-        rates: dict[str, float] = {}
+        kept: dict[Any, Any] = {}
         rows: Rows = []
+        judged: dict[str, list[tuple[Outcomes, IntArray]]] = {}
         for seed in range(self.seeds):  # whatever stops it, all draws have as many seeds, or one more
             for draw in range(self.draws):
                 left = leave_out(self.hierarchy, self._drawn(draw))
-                rows += self._rows(left, draw, seed, rates)
+                rows += self._rows(left, draw, seed, kept, judged)
                 told(f"seed {seed + 1} of {self.seeds}, draw {draw + 1} of {self.draws}", rows)
+        for name, parts in judged.items():  # a class counts once, with all heads that were trained without it
+            classes = np.concatenate([y for _, y in parts])
+            t = self._bound(joined_outcomes([part for part, _ in parts]), classes)
+            row = dict.fromkeys(rows[0], float("nan")) | {"draw": "all", "seed": "all", "method": name}
+            rows.append({**row, "lost": f"promise {self.promise:g}", "threshold": t})
         return rows
+
+    def _bound(self, outcomes: Outcomes, classes: IntArray) -> float:
+        """The least threshold that keeps the promise on average over new classes."""
+        assert self.promise is not None
+        bound = GroupPromise(RiskBound.of_accuracy(self.promise, None, "samples"))
+        return bound.threshold(outcomes, group_places(classes, len(outcomes))[1])
 
     def _drawn(self, draw: int) -> list[str]:
         if isinstance(self.leave_out, int | float):
             return draw_classes(self.hierarchy, self.leave_out, draw, groups=self.groups)
         return list(self.leave_out)
 
-    def _rows(self, left: LeftOut, draw: int, seed: int, rates: dict[str, float]) -> Rows:
+    def _rows(
+        self,
+        left: LeftOut,
+        draw: int,
+        seed: int,
+        kept: dict[Any, Any],
+        judged: dict[str, list[tuple[Outcomes, IntArray]]],
+    ) -> Rows:
         h, truth, unseen = left.hierarchy, left.truths[self.test[1]], left.labels[self.test[1]] < 0
         scores: dict[str, Tensor] = {}
-        base = self.log_q(left, METHODS[BASELINE], seed, rates, scores)[: len(truth)].numpy()
+        base = self.log_q(left, METHODS[BASELINE], seed, kept, scores)[: len(truth)].numpy()
         right = h.leaf_nodes[base[:, h.leaf_nodes].argmax(axis=1)] == truth
         best = 100 * float(right[~unseen].mean())
         found = []
         for name in self.methods:
             about, rule = {"draw": draw, "seed": seed, "method": name}, METHODS[name].rule
-            every = self.log_q(left, METHODS[name], seed, rates, scores)
+            every = self.log_q(left, METHODS[name], seed, kept, scores)
             log_q, outside = every[: len(truth)], every[len(truth) :]
             points = curve(log_q, truth, unseen, h, rule)
             for lost in LOST:
@@ -226,56 +271,64 @@ class UnseenStudy:
                     (answer,) = answers_at(outside, h, rule, [point.threshold])
                     named = float((np.append(h.labels, -1)[answer] >= 0).mean())
                     found[-1]["outside_named"] = float("nan") if np.isnan(point.threshold) else 100 * named
-            found += self._promised(log_q, left, rule, about) if self.promise is not None else []
+            if self.promise is not None and (rule, True) in LADDERS:
+                new = np.flatnonzero(unseen)
+                scored = Scores(log_q[torch.from_numpy(new)], h, "node_log_probs", "nodes")
+                outcomes = outcomes_of(scored, truth[new], rule=rule, labels="nodes")
+                judged.setdefault(name, []).append((outcomes, self.test[1][new]))
+                found += self._promised(log_q, outcomes, left, rule, about)
         return found
 
-    def _promised(self, log_q: Tensor, left: LeftOut, rule: str, about: dict[str, Any]) -> Rows:
+    def _promised(
+        self, log_q: Tensor, outcomes: Outcomes, left: LeftOut, rule: str, about: dict[str, Any]
+    ) -> Rows:
         """What a threshold set on half of the classes left out does for the other half."""
-        h, y, truth = left.hierarchy, self.test[1], left.truths[self.test[1]]
-        new, found = np.unique(y[left.labels[y] < 0]), []
-        form: dict[str, Any] = {"labels": "nodes", "kind": "node_log_probs", "outputs": "nodes"}
+        y, found = self.test[1], []
+        unseen = left.labels[y] < 0
+        classes = y[unseen]
         for split in range(SPLITS):
-            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(new)
-            setting, judging = np.split(order, [len(order) // 2])
-            rows = np.isin(y, setting)
-            z = log_q[torch.from_numpy(rows)]
-            t = guaranteed_threshold(
-                z, truth[rows], h, self.promise, rule=rule, groups=y[rows], **form
-            ).threshold
-            assert isinstance(t, float)
-            (answer,) = answers_at(log_q, h, rule, [t])
-            point = Point(t, *_shares(answer[~rows], truth[~rows], left.labels[y[~rows]] < 0, h))
-            true = is_above(h, answer, truth)
-            over_classes = 100 * float(np.mean([1 - true[y == c].mean() for c in judging]))
+            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(
+                np.unique(classes)
+            )
+            setting = np.isin(classes, order[: len(order) // 2])
+            t = self._bound(outcomes.take(np.flatnonzero(setting)), classes[setting])
+            (answer,) = answers_at(log_q, left.hierarchy, rule, [t])
+            judging = ~np.isin(y, order[: len(order) // 2])
+            worth = _worth(answer[judging], left.truths[y[judging]], left.hierarchy)
+            point = Point(t, *_shares(worth, unseen[judging]))
+            lost = outcomes.losses(t)
+            over_classes = 100 * float(np.mean([lost[classes == c].mean() for c in order[len(order) // 2 :]]))
             row = {**about, "lost": f"promise {self.promise:g}", "best": float("nan"), **point._asdict()}
             found.append({**row, "unseen_false": over_classes})
         return found
 
     def log_q(
-        self, left: LeftOut, made: Candidate, seed: int, rates: dict[str, float], scores: dict[str, Tensor]
+        self, left: LeftOut, made: Candidate, seed: int, kept: dict[Any, Any], scores: dict[str, Tensor]
     ) -> Tensor:
         """(M, N) log q* of the test samples by a method trained without the classes left out.
 
-        ``rates`` and ``scores`` keep what methods share: the rate of a loss, and the scores of one head.
+        ``kept`` has what draws and seeds share, the rate of a loss and the distances of a draw; ``scores`` those of one head.
         """
         label = left.labels[self.train[1]]
         x, y = unit_rows(self.train[0][label >= 0]), label[label >= 0]
         h, test = left.hierarchy, unit_rows(self.test[0])
         test = test if self.outside is None else np.concatenate([test, unit_rows(self.outside)])
-        near = distance_logits(x, y, test) if made.distances else None
+        if made.distances and left.classes not in kept:
+            kept[left.classes] = distance_logits(x, y, test)
+        near = kept[left.classes] if made.distances else None
         if made.loss is None:
             assert near is not None
             return build_loss("cross_entropy", h).node_log_probs(near)
         loss = build_loss(made.loss, h, **made.options)
         key = f"{made.loss} {made.options}"
         optimization = Optimization(epochs=self.epochs, batch_size=256)
-        if key not in rates:  # once, on a tenth of the training samples of the first draw
+        if key not in kept:  # once, on a tenth of the training samples of the first draw
             held = np.arange(len(y)) % 10 == 0
             heads = fit_heads(x[~held], y[~held], [Trial(loss, r) for r in RATES], optimization, seed=seed)
             found = [loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy() for head in heads]
-            rates[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in found]))]
+            kept[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in found]))]
         if key not in scores:
-            (head,) = fit_heads(x, y, [Trial(loss, rates[key])], optimization, seed=seed)
+            (head,) = fit_heads(x, y, [Trial(loss, kept[key])], optimization, seed=seed)
             scores[key] = head_scores(test, head)
         z = scores[key]
         return loss.node_log_probs(z if near is None else refined(z, near, loss.head.leaf_nodes))
@@ -323,37 +376,49 @@ def summary(rows: Rows, lost: float = 3.0) -> Rows:
 
 def card(rows: Rows, lost: float = 3.0) -> str:
     """If something new appears, this is what happens: a table in text."""
-    best, several = np.nanmean([row["best"] for row in rows]), len({row["draw"] for row in rows}) > 1
-    columns = {
-        "unseen_true": "true",
-        "unseen_exact": "exact",
-        "unseen_named": "named a class",
-        "distance": "distance",
-    }
-    lines = [
+    best, lines = np.nanmean([row["best"] for row in rows]), summary(rows, lost)
+    several = lines[0]["draws"] > 1
+    said = [
         f"Something new appears: what each method says, keeping {best - lost:.1f}% exact answers on the classes it knows",
         f"(cross-entropy's best class has {best:.1f}% and names a listed class for everything new).",
         "",
-        f"{'method':16}" + "".join(f"{title:>16}" for title in columns.values()) + "   in % of new samples",
+        f"{'method':24}" + "".join(f"{title:>16}" for title, _ in COLUMNS.values()) + "   in % of new samples",
     ]
-    for line in summary(rows, lost):
-        digits = {field: 2 if field == "distance" else 1 for field in columns}
-        cells = [f"{line[f]:.{d}f}" + f" ± {line[f'{f}_95']:.{d}f}" * several for f, d in digits.items()]
-        kept = not np.isnan(line["known_exact"])
-        lines.append(
-            f"{line['method']:16}" + ("".join(f"{c:>16}" for c in cells) if kept else "  never as accurate")
-        )
-    lines += ["± 95% over draws"] if several else []
+    said += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
+    return "\n".join([*said, *["± 95% over draws"] * several, *promises(rows)])
+
+
+COLUMNS = {
+    "unseen_true": ("true", 1),
+    "unseen_exact": ("exact", 1),
+    "unseen_named": ("named a class", 1),
+    "distance": ("distance", 2),
+}  # fields of a point on the card: title and digits
+
+
+def cells(line: dict[str, Any]) -> list[str]:
+    """What a line of :func:`summary` shows for each of :data:`COLUMNS`."""
+    if np.isnan(line["known_exact"]):  # in some draw it never kept as many exact answers
+        return ["less accurate", *["-"] * (len(COLUMNS) - 1)]
+    half = {f: f" ± {line[f'{f}_95']:.{d}f}" if line["draws"] > 1 else "" for f, (_, d) in COLUMNS.items()}
+    return [f"{line[f]:.{d}f}{half[f]}" for f, (_, d) in COLUMNS.items()]
+
+
+def promises(rows: Rows) -> list[str]:
+    """What the promise over classes gave, a sentence per method."""
+    found = []
     for name in dict.fromkeys(row["method"] for row in rows if isinstance(row["lost"], str)):
         mine = [row for row in rows if row["method"] == name and isinstance(row["lost"], str)]
+        halved = [row for row in mine if row["draw"] != "all"]
         false, true, known = (
-            np.mean([row[f] for row in mine]) for f in ("unseen_false", "unseen_true", "known_exact")
+            np.mean([row[f] for row in halved]) for f in ("unseen_false", "unseen_true", "known_exact")
         )
-        lines.append(
-            f"{mine[0]['lost']}, {name}: {false:.1f}% false answers on average over new classes ({len(mine)} halvings), "
-            f"{true:.1f}% true; {known:.1f}% exact on known classes"
+        at = "".join(f"; threshold {row['threshold']:.3g}" for row in mine if row["draw"] == "all")
+        found.append(
+            f"{mine[0]['lost']}, {name}: {false:.1f}% false answers on average over new classes ({len(halved)} halvings), "
+            f"{true:.1f}% true, {known:.1f}% exact on known classes{at}"
         )
-    return "\n".join(lines)
+    return found
 
 
 def write_rows(rows: Rows, path: Path) -> None:

@@ -1,0 +1,68 @@
+"""The page of `hace unseen`: if something new appears, this is what happens."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+
+from hace import environment
+from hace.files.writing import write_whole
+from hace.lab.report.document import WORDS, Document, Entry, ReportTable, Section
+from hace.lab.report.figures import RC_PARAMS, WIDTH, Picture, finish, name_lines, new_figure, picture, style
+from hace.lab.report.page import to_page
+from hace.lab.report.verdict import Verdict
+from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, cells, promises, summary
+
+_LOST = 3.0
+
+
+def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
+    """Write the rows of :meth:`UnseenStudy.run` as a page: card, table, curves."""
+    lines = summary(rows, _LOST)
+    kept = [line for line in lines if not np.isnan(line["known_exact"])]
+    plain = next((line for line in kept if line["method"] == BASELINE), None)
+    best = max(kept, key=lambda line: line["unseen_true"], default=None)
+    accuracy = float(np.nanmean([row["best"] for row in rows]))
+    answer = "No method keeps so many exact answers."
+    if best is not None:
+        name = best["method"][0].upper() + best["method"][1:]
+        answer = f"{name} gives a true answer for {best['unseen_true']:.1f}% of new samples, and names a wrong class "
+        answer += f"for {best['unseen_named']:.1f}%."
+    said = [f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples and wrong for everything new."]
+    if plain is not None:
+        said.append(f"With a threshold that gives up {_LOST:g} points of that, it is true for {plain['unseen_true']:.1f}%.")
+    question = "if something new appears, what happens?"
+    verdict = Verdict(Path(source).name, answer, "part", lines=tuple(said), question=question)
+    heads = (("method", *(title for title, _ in COLUMNS.values())),)
+    entries = tuple((Entry(line["method"]), *map(Entry, cells(line))) for line in lines)
+    title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± 95% over draws"
+    table, curves = ReportTable("unseen", title, heads, entries), _curves(rows, best["method"] if best else BASELINE)
+    blocks = (table, *([promised] if (promised := promises(rows)) else []), curves)
+    facts = [("features", source), *environment.config().items()]
+    document = Document("Not in my list", facts, about="About this study: data, versions", listed="")
+    document.verdicts = [verdict]
+    document.sections = [
+        Section("unseen", "If something new appears, this is what happens", blocks),
+        Section("reading", "How to read this page", (WORDS["reading_unseen"],), folded=True),
+    ]
+    write_whole(path, to_page(document, ("", ""), environment.config()["hace"]).encode())
+
+
+@matplotlib.rc_context(RC_PARAMS)
+def _curves(rows: Rows, best: str) -> Picture:
+    """True answers for new samples against exact ones given up on known classes, a curve per method."""
+    figure = new_figure(WIDTH, 3.2)
+    axes = figure.add_subplot()
+    curves = {}
+    for lost in LOST:
+        for line in summary(rows, lost):
+            curves.setdefault(line["method"], []).append(line["unseen_true"])
+    for method, true in curves.items():
+        axes.plot(LOST, true, **style(method, (best, BASELINE)))
+    axes.set(xlabel="points of exact answers on known classes given up", ylabel="true answers for new samples, %")
+    finish(axes)
+    name_lines(axes, {m: y[-1] for m, y in curves.items() if not np.isnan(y[-1])}, (best, BASELINE))
+    text = "What caution gains: true answers for new samples as thresholds grow."
+    return picture(figure, "unseen", text, f"Curves of {len(curves)} methods.")
