@@ -26,7 +26,16 @@ OF_LABELS = [
     *("simloss", "simloss_zero", "expected_distance", "expected_edges"),
 ]
 SERVED = [
-    *("hxe", "hxe_height", "hxe_tree", "hxe_height_tree", "hace_leaves", "hace_paths", "hxe_paths", "hce_unseen"),
+    *(
+        "hxe",
+        "hxe_height",
+        "hxe_tree",
+        "hxe_height_tree",
+        "hace_leaves",
+        "hace_paths",
+        "hxe_paths",
+        "hce_unseen",
+    ),
     *(*OF_DAGS, *OF_LABELS),
 ]
 SUMS = ["ce_paths", "soft_label_paths", "simloss_paths"]  # of which it computes the path sums alone

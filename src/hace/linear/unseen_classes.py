@@ -35,7 +35,15 @@ from hace.losses.registry import build_loss
 from hace.metrics.intervals import seed_interval
 
 RATES = (8.0, 16.0, 32.0)
-LOST = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)  # points of exact answers on known classes, against cross-entropy's best class
+LOST = (
+    0.0,
+    1.0,
+    2.0,
+    3.0,
+    4.0,
+    6.0,
+    8.0,
+)  # points of exact answers on known classes, against cross-entropy's best class
 SPLITS = 4  # ways to halve the classes left out
 _STEPS = 150  # thresholds of a curve
 _GROUPS = 0.5  # how probable a group must be where only classes have a threshold of their own
@@ -382,7 +390,9 @@ def card(rows: Rows, lost: float = 3.0) -> str:
         f"Something new appears: what each method says, keeping {best - lost:.1f}% exact answers on the classes it knows",
         f"(cross-entropy's best class has {best:.1f}% and names a listed class for everything new).",
         "",
-        f"{'method':24}" + "".join(f"{title:>16}" for title, _ in COLUMNS.values()) + "   in % of new samples",
+        f"{'method':24}"
+        + "".join(f"{title:>16}" for title, _ in COLUMNS.values())
+        + "   in % of new samples",
     ]
     said += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
     return "\n".join([*said, *["± 95% over draws"] * several, *promises(rows)])

@@ -30,15 +30,24 @@ def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
         name = best["method"][0].upper() + best["method"][1:]
         answer = f"{name} gives a true answer for {best['unseen_true']:.1f}% of new samples, and names a wrong class "
         answer += f"for {best['unseen_named']:.1f}%."
-    said = [f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples and wrong for everything new."]
+    said = [
+        f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples and wrong for everything new."
+    ]
     if plain is not None:
-        said.append(f"With a threshold that gives up {_LOST:g} points of that, it is true for {plain['unseen_true']:.1f}%.")
+        said.append(
+            f"With a threshold that gives up {_LOST:g} points of that, it is true for {plain['unseen_true']:.1f}%."
+        )
     question = "if something new appears, what happens?"
     verdict = Verdict(Path(source).name, answer, "part", lines=tuple(said), question=question)
     heads = (("method", *(title for title, _ in COLUMNS.values())),)
     entries = tuple((Entry(line["method"]), *map(Entry, cells(line))) for line in lines)
-    title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± 95% over draws"
-    table, curves = ReportTable("unseen", title, heads, entries), _curves(rows, best["method"] if best else BASELINE)
+    title = (
+        f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± 95% over draws"
+    )
+    table, curves = (
+        ReportTable("unseen", title, heads, entries),
+        _curves(rows, best["method"] if best else BASELINE),
+    )
     blocks = (table, *([promised] if (promised := promises(rows)) else []), curves)
     facts = [("features", source), *environment.config().items()]
     document = Document("Not in my list", facts, about="About this study: data, versions", listed="")
@@ -61,7 +70,9 @@ def _curves(rows: Rows, best: str) -> Picture:
             curves.setdefault(line["method"], []).append(line["unseen_true"])
     for method, true in curves.items():
         axes.plot(LOST, true, **style(method, (best, BASELINE)))
-    axes.set(xlabel="points of exact answers on known classes given up", ylabel="true answers for new samples, %")
+    axes.set(
+        xlabel="points of exact answers on known classes given up", ylabel="true answers for new samples, %"
+    )
     finish(axes)
     name_lines(axes, {m: y[-1] for m, y in curves.items() if not np.isnan(y[-1])}, (best, BASELINE))
     text = "What caution gains: true answers for new samples as thresholds grow."
