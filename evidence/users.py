@@ -120,7 +120,7 @@ def sure_detail(report: Any, h: Hierarchy) -> float:
     """How specific answers stay when at most 5% may be wrong; the threshold of each half of the samples is the other's."""
     s = report.samples
     run = {"answer": s.answers, "truth": s.truth, "path_confidence": s.ladders[0]}
-    return float(np.mean(confidence_columns(run, h)[SURE_DETAIL[1]]))
+    return float(confidence_columns(run, h)[SURE_DETAIL[1]][0])
 
 
 class Ours:

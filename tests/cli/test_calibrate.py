@@ -412,3 +412,20 @@ def test_extreme_scores_and_promises_end_in_an_answer_or_a_message(
     assert code in (0, 2), err
     if code == 0:
         assert json.loads(out)["thresholds"]
+
+
+def test_messages_name_rows_of_the_file_and_only_what_is_in_them(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    z, y = scored(90)
+    given = files(tmp_path, z, y)
+    z[50, 0] = 1.7e308  # finite, and beyond float64 after a division by 0.5
+    np.save(tmp_path / "z.npy", z)
+    words = ["calibrate", *given, "--temperature", "0.5", "--out", str(tmp_path / "c.json")]
+    assert cli.main(words) == 0, capsys.readouterr().err
+    z = z.clip(-50, 50)
+    row = int(np.flatnonzero(y != 2)[20])
+    z[row, :2] = -np.inf
+    np.save(tmp_path / "z.npy", z)
+    assert cli.main([*words, "--subset", "husky,beagle"]) == 2
+    assert f"1 of {(y != 2).sum()} rows break this rule; the first is row {row}." in capsys.readouterr().err

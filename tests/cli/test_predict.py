@@ -620,6 +620,15 @@ def test_weights_from_a_file_that_is_gone_are_asked_for_at_once(
     assert "Give that file: --checkpoint FILE" in message
 
 
+def test_weights_are_not_ignored_where_features_are_given(
+    place: Path, strange: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refused(
+        capsys, strange / "probe", strange / "new.npy", "--checkpoint", place / "vit.safetensors"
+    )
+    assert "--checkpoint must come with images. Got the features" in message
+
+
 def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def message(*words: object) -> str:
         return refused(capsys, place / "train", place / "images", *words)

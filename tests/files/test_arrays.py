@@ -71,6 +71,16 @@ def test_large_stored_arrays_are_mapped(tmp_path: Path, monkeypatch: pytest.Monk
         ),
         (npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", bytes(8)), "Got a damaged one"),
         (npy("(" * 5000), "Got a damaged one"),
+        (
+            npy("-" * 9000 + "1"),
+            "Got a damaged one",
+        ),  # too deep for Python's parser, which calls it a lack of memory
+        (
+            npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", bytes(8)).replace(
+                b"\x01\x00", b"\x09\x09", 1
+            ),
+            "Got a damaged one: its format has the version 9.9",
+        ),
         (b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1), "Got a damaged one: EOF"),
     ],
 )
@@ -95,6 +105,17 @@ def test_memory_is_bounded_by_what_an_array_declares(tmp_path: Path, monkeypatch
     assert (
         Arrays(zipped(tmp_path / "a.npz", bomb, zipfile.ZIP_STORED))["a"].size == 20_000_000
     )  # as large as the file
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+def test_two_arrays_of_one_name_are_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as file:
+        for value in (1.0, 2.0):
+            buffer = io.BytesIO()
+            np.save(buffer, np.array([value]))
+            file.writestr("x.npy", buffer.getvalue())
+    with pytest.raises(FormatError, match=r"every array must have its own name\. Got 'x' twice"):
+        Arrays(tmp_path / "a.npz")
 
 
 def test_damaged_and_encrypted_members(tmp_path: Path) -> None:

@@ -363,6 +363,13 @@ NOT_HIERARCHIES = {
     "log.txt": "2026-01-01 12:00:00 start\n  step\n",
     "prose.txt": "This is a long line of prose that somebody wrote about dogs, cats and other animals.\n  And more.\n",
     "list.txt": "Shopping = yes\n  milk\n",
+    "hosts.txt": "127.0.0.1 localhost\n127.0.0.1 here\n10.0.0.1 there\n",
+    "indented hosts.txt": "127.0.0.1\n  localhost\n  here\n",
+    "story.txt": "  It was night, and the dog\nran down to the river.\n  Nobody saw it go\n",
+    "sentences.txt": "  Nobody wanted the morning.\nDogs ran\n",
+    "verse.txt": "Roses by the river,\n  dogs by the sea\n",
+    "worker.txt": "INFO start\n  worker 3\n  worker 4\n",
+    "pairs.txt": "INFO started\nINFO stopped\nWARNING late\n",
 }
 
 
@@ -401,6 +408,10 @@ def test_swapped_columns_have_an_implausible_shape(name: str, tmp_path: Path) ->
         read_hierarchy(tmp_path / name)
     h = read_hierarchy(tmp_path / name, columns={"parent": "child", "child": "parent"})
     assert h.leaves == ("beagle", "husky", "tabby")
+    with (tmp_path / name).open("a") as file:  # one edge more: a husky is a cat, too
+        file.write("\t,"[name == "a.csv"].join(("husky", "cat")) + "\n")
+    with pytest.raises(FormatError, match="columns look swapped: 3 tops, 1 leaves, and 'dog' has 2 parents"):
+        read_hierarchy(tmp_path / name)
     h = read_hierarchy(tmp_path / name, columns={"parent": "parent", "child": "child"})  # said on purpose
     assert h.leaves == ("pet",)
 

@@ -124,6 +124,10 @@ def run(args: argparse.Namespace) -> None:
         print(f"probabilities: {told}", file=sys.stderr)
         if not len(inputs) and not empty:
             raise DataError(f"{' '.join(args.input)} holds no sample.")
+        if args.checkpoint is not None and not isinstance(inputs, ImageList):
+            raise ConfigError(
+                f"--checkpoint must come with images. Got the features {args.input[0]}: leave it out."
+            )
         if isinstance(inputs, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs
         quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,7 @@ def hold_out(
     h, everyone = scores.hierarchy, len(truth)
     if subset is not None:
         inside = np.flatnonzero(inside_subset(h, subset, truth))
-        scores, truth = scores[inside].restricted(subset_mask(h, subset)), truth[inside]
+        scores, truth = scores[inside].restricted(subset_mask(h, subset), inside), truth[inside]
         groups = None if groups is None else np.asarray(groups)[inside]
     outside, scores = everyone - len(truth), scores.weighted(prior)
     if groups is None and pool is not None:
@@ -90,7 +90,7 @@ def hold_out(
                 "one: --temperature 1 (temperature=1) leaves scores as they are."
             ) from error
     check_number("temperature", temperature, "a number above 0", is_number(temperature) and temperature > 0)
-    rest = replace(scores, data=scores.data[~fits] / temperature)
+    rest = scores[~fits].cooled(float(temperature))
     left = None if groups is None else groups[~fits]
     return HeldOut(float(temperature), rest, truth[~fits], left, int(fits.sum()), outside)
 

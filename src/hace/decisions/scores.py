@@ -93,12 +93,21 @@ class Scores:
         kind = self.kind if self.kind == "node_log_probs" else "logits"
         return replace(self, data=z, kind=kind, _sound=True)
 
-    def restricted(self, keep: np.ndarray | None) -> Scores:
+    def cooled(self, temperature: float) -> Scores:
+        """Divided by a temperature; a row that would overflow is shifted first, which changes no probability."""
+        whole = self.checked()
+        z = whole.data / temperature
+        if bool((over := (z == torch.inf).any(dim=1)).any()):
+            rows = whole.data[over]
+            z[over] = (rows - rows.amax(dim=1, keepdim=True)) / temperature
+        return replace(whole, data=z)
+
+    def restricted(self, keep: np.ndarray | None, rows: np.ndarray | None = None) -> Scores:
         """Restricted to some leaves, such as the species of a region.
 
         Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output
         of a head over nodes keeps its own mass if one of the leaves is below it.
-        ``keep``: the nodes of a :func:`subset_mask`; None: all.
+        ``keep``: the nodes of a :func:`subset_mask`; None: all. ``rows``: the numbers of the rows, for messages.
         """
         if keep is None:
             return self
@@ -110,6 +119,7 @@ class Scores:
             (z == -torch.inf).all(1, keepdim=True),
             "must have some mass in the subset",
             "Use a larger subset.",
+            numbers=rows,
         )
         return replace(whole, data=z)
 
@@ -367,10 +377,13 @@ def level_numbers(hierarchy: Hierarchy) -> range:
     return range(1, hierarchy.max_depth + 1)
 
 
-def _refuse_rows(bad: Tensor, rule: str, remedy: str, first_row: int = 0) -> None:
+def _refuse_rows(
+    bad: Tensor, rule: str, remedy: str, first_row: int = 0, numbers: np.ndarray | None = None
+) -> None:
     rows = bad.any(dim=1)
     if bool(rows.any()):
-        first = first_row + int(rows.nonzero()[0, 0])
+        first = int(rows.nonzero()[0, 0])
+        first = first_row + first if numbers is None else int(numbers[first])
         raise DataError(
             f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule; the first is row {first}. {remedy}"
         )

@@ -37,7 +37,13 @@ class Arrays(Mapping[str, np.ndarray]):
             magic = file.read(len(_MAGIC))
             if magic.startswith(b"PK"):
                 with zipfile.ZipFile(file) as packed:
-                    self._members = {i.filename.removesuffix(".npy"): i for i in packed.infolist()}
+                    names = [i.filename.removesuffix(".npy") for i in packed.infolist()]
+                    self._members = dict(zip(names, packed.infolist(), strict=True))
+                if len(self._members) < len(names):
+                    twice = next(name for name in names if names.count(name) > 1)
+                    raise FormatError(
+                        f"{self.path}: every array must have its own name. Got {shorten(twice, 60)!r} twice."
+                    )
             elif magic != _MAGIC:
                 raise FormatError(
                     f"{self.path}: must be {_KIND}. Got other content. Use numpy.save or numpy.savez."
@@ -85,8 +91,13 @@ class Arrays(Mapping[str, np.ndarray]):
 def _header(file: IO[bytes], path: Path) -> tuple[tuple[int, ...], bool, np.dtype]:
     """Shape, column order and type of an array."""
     version, form = np.lib.format.read_magic(file), np.lib.format
+    if version not in ((1, 0), (2, 0), (3, 0)):
+        raise ValueError(f"its format has the version {version[0]}.{version[1]}, which does not exist")
     read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
-    shape, fortran, dtype = read(file)
+    try:
+        shape, fortran, dtype = read(file)
+    except MemoryError as error:  # what Python's parser says of brackets that are nested too deeply
+        raise ValueError("its header is not one of numpy") from error
     if dtype.kind not in "biufcUSmM":
         raise FormatError(
             f"{path}: arrays must be plain numbers or text. Got {shorten(str(dtype), 80)}; arrays of Python objects would have "

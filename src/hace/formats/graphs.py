@@ -301,12 +301,21 @@ def _order(order: str | None) -> str:
 
 
 def upside_down(edges: list[tuple[str, str]]) -> str:
-    """Words for what shows that parents are children: no node has two children, and some have several parents."""
+    """Words for what shows that parents are children: a tree that widens upwards, but for an edge or two."""
     children, parents = Counter(parent for parent, _ in edges), Counter(child for _, child in edges)
     below, count = max(parents.items(), key=lambda item: item[1], default=("", 0))
-    if count < 2 or max(children.values()) > 1 or any(parent == child for parent, child in edges):
+    if count < 2 or any(parent == child for parent, child in edges):
         return ""
-    return f"no node has two children, and {quoted(below)} has {count:,} parents"
+    tops, ends = len(children.keys() - parents.keys()), len(parents.keys() - children.keys())
+    branching, joining = (sum(n > 1 for n in counts.values()) for counts in (children, parents))
+    if branching and (tops < 2 * ends or joining <= 2 * branching):
+        return ""
+    many = f"{quoted(below)} has {count:,} parents"
+    return (
+        f"no node has two children, and {many}"
+        if not branching
+        else f"{tops:,} tops, {ends:,} leaves, and {many}"
+    )
 
 
 def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:

@@ -69,6 +69,11 @@ FORMATS: dict[str, Format] = {
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
 _NAME = re.compile(r"(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
 _LONGEST_NAME, _MOST_WORDS = 80, 10
+# What hosts files, logs and prose have and names do not: addresses, dates, verbs, the end of a sentence.
+_NO_NAME = re.compile(
+    r"\b(?:[89]|\d\d+)(?:\.\d+){3}\b|::|\d{4}-\d\d-\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|,$"
+    r"|\b(?:is|was|were|are|has|have|had|been|that|they|she|he|which|would|could)\b|[a-z]{7,}\.(?:\s|$)"
+)
 # All other options of readers are text.
 _SWITCHES = ("header", "internal_labels", "rooted", "root", "flat", "parts")
 
@@ -264,7 +269,7 @@ def _file_format(source: SourceText) -> str:
         indented = any(line[0] in " \t" or DASHED.match(line) for line in lines)
         if indented and all(_is_plausible_name(DASHED.sub("", line).strip()) for line in lines):
             return "indented"
-        if not indented and all(len(line.split()) == 2 for line in lines):
+        if not indented and all(len(line.split()) == 2 and not _NO_NAME.search(line) for line in lines):
             return "edges"
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
@@ -275,7 +280,8 @@ def _file_format(source: SourceText) -> str:
 
 def _is_plausible_name(text: str) -> bool:
     """Whether a line may be the name of a class, as far as code, logs and prose are not."""
-    return bool(len(text) <= _LONGEST_NAME and len(text.split()) <= _MOST_WORDS and _NAME.fullmatch(text))
+    short = len(text) <= _LONGEST_NAME and len(text.split()) <= _MOST_WORDS
+    return bool(short and _NAME.fullmatch(text) and not _NO_NAME.search(text))
 
 
 def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:

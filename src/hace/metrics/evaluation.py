@@ -667,7 +667,7 @@ class Evaluator:
             known = None if labels is None else labels[rows]
             self._parts.append(self._statistics(scores[rows], truth[rows], known))
         if self._calibrated is not None and self.temperature is not None:
-            self._calibrated._take(replace(scores, data=scores.data / self.temperature), target)
+            self._calibrated._take(scores.cooled(self.temperature), target)
 
     def _ranked(self, scores: Scores) -> tuple[Tensor | None, Tensor | None]:
         """(B, k) the best leaves and (B,) the greatest scores, in one pass where nothing is to be done to the scores first."""

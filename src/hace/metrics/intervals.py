@@ -151,6 +151,24 @@ def paired_interval(
     return _crossed(_contributions(first, below[0]) - _contributions(second, below[1]), groups)
 
 
+def resampled_interval(values: np.ndarray, units: int) -> Interval:
+    """The mean over seeds of a figure that is no mean over samples: its threshold, say, is chosen on them.
+
+    Args:
+        values: (K, 1 + R) of each seed: the figure, then the same on R bootstrap draws, which all seeds share. A difference
+            of two methods is the difference of their values.
+        units: How many samples, or groups of samples, were drawn from.
+    """
+    figures, moved = values[:, 0], values[:, 1:] - values[:, 1:].mean(1, keepdims=True)
+    seeds, draws = moved.shape
+    small = units / max(units - 1, 1)  # a draw varies by that much less than the samples do
+    a = float(figures.var(ddof=1)) / seeds if seeds > 1 else 0.0
+    b = small * float(moved.mean(0).var(ddof=1))
+    rest = float(((moved - moved.mean(0)) ** 2).sum())
+    e = small * rest / (max(seeds - 1, 1) * (draws - 1) * seeds)
+    return _over(float(figures.mean()), Spread(a, b, e, seeds, units))
+
+
 def seed_interval(values: Sequence[float]) -> Interval:
     """Student's interval of a mean over seeds, for figures of which nothing is known by sample."""
     known = np.asarray(values, dtype=np.float64)
@@ -199,7 +217,10 @@ def _crossed(values: np.ndarray, groups: np.ndarray | None) -> Interval:
         if samples > 1:
             rest = float(((values - rows[:, None] - columns + mean) ** 2).sum())
             e = rest / ((seeds - 1) * (samples - 1) * seeds * samples)
-    spread = Spread(a, b, e, seeds, samples)
+    return _over(mean, Spread(a, b, e, seeds, samples))
+
+
+def _over(mean: float, spread: Spread) -> Interval:
     return _student(mean, math.sqrt(spread.variance), spread.freedom)._replace(spread=spread)
 
 

@@ -14,18 +14,19 @@ from hace.cli import main
 from hace.lab.probe import probe
 from hace.lab.report.conformal import (
     AnswerLadder,
+    _resampled,
     confidence_columns,
     detail,
+    detail_draws,
     ladder_of,
     sure_places,
     threshold,
-    threshold_part,
 )
 from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests
 from hace.lab.report.results import TOP1, Comparison, Results
 from hace.lab.report.verdict import _answer, caveats, commands, verdicts
 from hace.lab.study.cells import Record
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Interval, resampled_interval
 from tests.report_studies import animals, fair_records, page_with
 
 FAIR = Comparison("fair", "pets", "backbone")
@@ -246,7 +247,7 @@ def test_promised_answers_by_loops() -> None:
     share = detail(h)
     columns = confidence_columns(run, h)
     expected = [share[ladder.nodes[i, k]] for i, k in enumerate(strict)]
-    assert columns["sure_detail"].mean() == pytest.approx(np.mean(expected), rel=1e-5)
+    assert columns["sure_detail"][0] == pytest.approx(np.mean(expected), rel=1e-5)
     assert share[h.index("1")] == pytest.approx(1)
     assert share[-1] == 0
     assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
@@ -273,13 +274,37 @@ def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
         )
         worth = detail(h)[nodes]
         said = np.take_along_axis(worth, sure_places(ladder, (0.95,))[0][:, None], axis=1)[:, 0]
-        part = threshold_part(ladder, worth, 0.95)
-        assert part.mean() == pytest.approx(0, abs=1e-12)
+        draws = detail_draws(ladder, worth, 0.95)
         means.append(said.mean())
         naive.append(said.std() / samples**0.5)
-        stated.append((said + part).std() / samples**0.5)
-    assert np.mean(stated) == pytest.approx(np.std(means), rel=0.2)
-    assert np.mean(naive) < 0.5 * np.std(means)  # what it was before
+        stated.append(resampled_interval(np.append(said.mean(), draws)[None], samples).error)
+    assert np.mean(stated) == pytest.approx(np.std(means), rel=0.25)
+    assert np.mean(naive) < 0.5 * np.std(means)  # of the evaluated samples alone
+
+
+def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
+    """A draw of samples gives what samples repeated that often would; groups are drawn, and halved, whole."""
+    rng = np.random.default_rng(0)
+    samples = 120
+    mass = np.sort(rng.random((samples, 4)).round(2), axis=1)[:, ::-1].copy()  # with ties
+    true = np.sort(rng.random((samples, 4)) < 0.7, axis=1)[:, ::-1].copy()
+    worth = np.broadcast_to(np.array([0.0, 0.3, 0.6, 1.0]), mass.shape)
+    for groups in (None, rng.integers(17, size=samples)):
+        ladder = AnswerLadder(np.zeros((samples, 4), dtype=int), mass, true, groups)
+        halves, counts = _resampled(ladder)
+        found = detail_draws(ladder, worth, 0.9)
+        if groups is not None:
+            assert set(groups[halves[0]]).isdisjoint(groups[halves[1]])
+            for group in range(17):
+                assert (counts[groups == group] == counts[groups == group][:1]).all()
+        for draw in range(0, 300, 29):
+            total = 0.0
+            for rows, others in (halves, halves[::-1]):
+                theta = [max([0.0, *mass[i][~true[i]]]) for i in np.repeat(others, counts[others, draw])]
+                limit = threshold(np.sort(theta), 0.9)
+                for i in np.repeat(rows, counts[rows, draw]):
+                    total += worth[i, max([0, *(k for k in range(1, 4) if mass[i, k] > limit)])]
+            assert found[draw] == pytest.approx(total / counts[:, draw].sum())
 
 
 def test_a_promise_that_too_few_samples_can_keep_answers_nothing() -> None:

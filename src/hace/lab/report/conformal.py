@@ -1,8 +1,9 @@
 """The rank a model is sure of: answers that climb from the best class until a promise holds.
 
-A promise such as 95 % says: at most 5 % of the samples get a wrong answer. Its threshold needs samples of its own, and a final
+A promise such as 95% says: at most 5% of the samples get a wrong answer. Its threshold needs samples of its own, and a final
 run has none but the test samples. So these are halved at random, each half is answered with the threshold of the other, and no
-sample helps to choose its own.
+sample helps to choose its own. Groups of samples stay whole. Another draw of the samples would choose other thresholds, so
+intervals resample calibration and evaluation together (benchmarks/detail_coverage.py, with its table).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ SIBLINGS = "siblings"  # top-1 over the classes that share their parent with ano
 PROMISE = 0.95
 CONFIDENCE_ERROR = (DERIVED, "confidence_error")
 SURE_DETAIL = (DERIVED, "sure_detail")
+DRAWS = 300  # bootstrap draws of the samples
 
 
 class AnswerLadder(NamedTuple):
@@ -30,6 +32,7 @@ class AnswerLadder(NamedTuple):
     nodes: np.ndarray  # the root, or -1 where there is none, repeats in front
     mass: np.ndarray  # their probabilities, falling
     true: np.ndarray  # whether a node is the truth or above it
+    groups: np.ndarray | None = None  # (S,) of each sample, where there are groups
 
 
 def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | None:
@@ -44,12 +47,12 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
     for _ in range(mass.shape[1] - 1):
         nodes.append(up[nodes[-1]])
     path = np.stack(nodes[::-1])
-    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, is_above(h, path, truth).T)
+    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, is_above(h, path, truth).T, run.get("group"))
 
 
 def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
-    theta, halves = _theta(ladder), _halves(len(ladder.mass))
+    theta, (halves, _) = _theta(ladder), _resampled(ladder)
     known = [np.sort(theta[others]) for others in reversed(halves)]
     found = []
     for promise in promises:
@@ -68,37 +71,49 @@ def _theta(ladder: AnswerLadder) -> np.ndarray:
     return np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
 
 
-def threshold_part(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
-    """(S,) what each sample, by helping to choose the other half's threshold, adds to the mean worth of all answers; mean 0.
-
-    Another draw of the samples would choose another threshold. With w_i of sample i, the rank of a half's threshold moves by
-    sum_i (w_i - 1) (promise - 1[theta_i <= threshold]), and the mean moves with the rank at a slope that is measured between
-    one standard deviation of that rank to either side. So an interval over these parts and the worths resamples calibration
-    and evaluation together.
-    """
-    theta, halves = _theta(ladder), _halves(len(ladder.mass))
-    found = np.zeros(len(theta))
-    # Masses fall along a ladder, so every rung above the limit adds its step of worth.
-    steps = [(worth[:, k] - worth[:, k - 1], ladder.mass[:, k]) for k in range(1, worth.shape[1])]
+def detail_draws(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
+    """(DRAWS,) the mean worth of the answers on bootstrap draws of the samples, each with the thresholds that it chooses."""
+    theta, (halves, counts) = _theta(ladder), _resampled(ladder)
+    total = np.zeros(DRAWS)
     for rows, others in zip(halves, reversed(halves), strict=True):
-        known = np.sort(theta[others])
-        rank, step = (len(known) + 1) * promise, math.sqrt(len(known) * promise * (1 - promise))
-        low, high = max(math.floor(rank - step), 1), min(math.ceil(rank + step), len(known))
-        if high <= low or math.ceil(rank) > len(known):
-            continue
-        inside = np.zeros(len(theta), dtype=bool)
-        inside[rows] = True
-        between = [(mass > known[low - 1]) & (mass <= known[high - 1]) & inside for _, mass in steps]
-        change = -sum(float(added[there].sum()) for (added, _), there in zip(steps, between, strict=True))
-        part = promise - (theta[others] <= threshold(known, promise))
-        found[others] = change / (high - low) * (part - part.mean())
-    return found
+        order = others[np.argsort(theta[others])]
+        reached = np.cumsum(counts[order], axis=0, dtype=np.int32)
+        rank = np.ceil((counts[others].sum(axis=0) + 1) * promise)
+        limit = np.append(theta[order], np.inf)[(reached < rank).sum(axis=0)]  # (DRAWS,)
+        low, high = limit.min(initial=np.inf), limit.max(initial=0.0)
+        here, mass, drawn = worth[rows], ladder.mass[rows], counts[rows]
+        always = here[:, 0].copy()
+        for rung in range(
+            1, mass.shape[1]
+        ):  # masses fall, so every rung above the limit adds its step of worth
+            step, at = here[:, rung] - here[:, rung - 1], mass[:, rung]
+            always += np.where(at > high, step, 0.0)
+            some = (at > low) & (at <= high)  # above the limits of some draws
+            total += step[some] @ (drawn[some] * (at[some, None] > limit))
+        total += always @ drawn
+    return total / counts.sum(axis=0)
 
 
-@lru_cache(maxsize=4)
-def _halves(samples: int) -> tuple[np.ndarray, np.ndarray]:
-    order = np.random.default_rng(0).permutation(samples)
-    return order[: samples // 2], order[samples // 2 :]
+def _resampled(ladder: AnswerLadder) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    """Two halves of the samples, and (S, DRAWS) how often each draw has each sample."""
+    groups = None if ladder.groups is None else ladder.groups.astype(np.int64).tobytes()
+    return _draws(len(ladder.mass), groups)
+
+
+@lru_cache(maxsize=2)
+def _draws(samples: int, groups: bytes | None) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+    names = np.arange(samples) if groups is None else np.frombuffer(groups, dtype=np.int64)
+    _, place, size = np.unique(names, return_inverse=True, return_counts=True)
+    rng = np.random.default_rng(0)
+    units = rng.permutation(len(size))  # samples, or groups of them
+    middle = np.searchsorted(np.cumsum(size[units]), samples // 2, side="right")
+    counts = np.zeros((len(size), DRAWS), dtype=np.uint8)
+    for half in filter(len, (units[:middle], units[middle:])):
+        for draw in range(DRAWS):
+            counts[half, draw] = np.bincount(rng.integers(len(half), size=len(half)), minlength=len(half))
+    order = np.argsort(np.argsort(units)[place], kind="stable")
+    first = int(size[units[:middle]].sum())
+    return (order[:first], order[first:]), counts[place]
 
 
 def threshold(theta: np.ndarray, promise: float) -> float:
@@ -114,17 +129,17 @@ def detail(h: Hierarchy) -> np.ndarray:
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
-    """(S,) squared error of the answer's confidence, and how much detail is left at a promise of 95%; nothing on a DAG.
+    """(S,) squared error of the answer's confidence, and (1 + DRAWS,) the detail left at a promise of 95%; nothing on a DAG.
 
-    The detail of a sample includes its part in the other half's threshold, so that intervals know the threshold's own noise.
+    The detail is that of the samples, then of each draw of them.
     """
     ladder = ladder_of(run, h)
     if ladder is None:
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
     worth = detail(h)[ladder.nodes]
-    said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)[:, 0]
+    said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
-        SURE_DETAIL[1]: (said + threshold_part(ladder, worth, PROMISE)).astype(np.float32),
+        SURE_DETAIL[1]: np.append(said.mean(), detail_draws(ladder, worth, PROMISE)),
     }

@@ -22,7 +22,7 @@ from hace.data import DATASETS
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
-from hace.lab.report.conformal import DERIVED, SIBLINGS, confidence_columns
+from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL, confidence_columns
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
@@ -36,6 +36,7 @@ from hace.metrics.intervals import (
     headline_columns,
     interval,
     paired_interval,
+    resampled_interval,
     seed_interval,
 )
 from hace.metrics.metric_batch import MetricBatch
@@ -253,11 +254,14 @@ class Store:
         self.names = names
         self.problems: list[str] = []
         self._truth: np.ndarray | None = None
-        self.groups: np.ndarray | None = (
-            None  # of the samples, where they come in groups: intervals are over groups
-        )
+        self.groups: np.ndarray | None = None  # of the samples: intervals are over groups where there are any
         self._trees: dict[str, Hierarchy] = {}
         self.read: dict[str, dict[str, np.ndarray] | None] = {}  # by run
+
+    @property
+    def samples(self) -> int:
+        """How many samples the predictions are of; 0 before any was read."""
+        return 0 if self._truth is None else len(self._truth)
 
     def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
         """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
@@ -374,7 +378,7 @@ class MethodScores:
         found = self.columns(method, key, seeds) if values or key[0] == DERIVED else None
         if found is None or not found[0].size:
             return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
-        ends = interval(*found, groups=self.store.groups)
+        ends = self._interval(key, found)
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
         return Score(value, ends.low, ends.high, len(choice.finished))
 
@@ -394,10 +398,22 @@ class MethodScores:
             return None
         a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
         if a is not None and b is not None and a[0].size:
-            below = None if a[1] is None or b[1] is None else (a[1], b[1])
-            return paired_interval(a[0], b[0], below, groups=self.store.groups), len(seeds)
+            return self._interval(key, a, b), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
         return None if np.isnan(gaps).any() else (seed_interval(gaps), len(seeds))
+
+    def _interval(self, key: MetricKey, first: _Columns, second: _Columns | None = None) -> Interval:
+        """The interval of a metric, or of a difference."""
+        groups = self.store.groups
+        if key == SURE_DETAIL:
+            values = first[0] if second is None else first[0] - second[0]
+            return resampled_interval(
+                values, self.store.samples if groups is None else len(np.unique(groups))
+            )
+        if second is None:
+            return interval(*first, groups=groups)
+        below = None if first[1] is None or second[1] is None else (first[1], second[1])
+        return paired_interval(first[0], second[0], below, groups=groups)
 
     def _by_seed(self, method: str, key: MetricKey) -> dict[int, float]:
         """The metric of each finished seed; nan where only its columns are known."""
