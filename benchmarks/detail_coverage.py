@@ -23,7 +23,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from hace import Hierarchy
-from hace.lab.report.sure_answers import (
+from hace.lab.report.conformal import (
     PROMISE,
     AnswerLadder,
     detail,
