@@ -119,7 +119,7 @@ class Scores:
             (z == -torch.inf).all(1, keepdim=True),
             "must have some mass in the subset",
             "Use a larger subset.",
-            numbers=rows,
+            0 if rows is None else rows,
         )
         return replace(whole, data=z)
 
@@ -377,13 +377,12 @@ def level_numbers(hierarchy: Hierarchy) -> range:
     return range(1, hierarchy.max_depth + 1)
 
 
-def _refuse_rows(
-    bad: Tensor, rule: str, remedy: str, first_row: int = 0, numbers: np.ndarray | None = None
-) -> None:
+def _refuse_rows(bad: Tensor, rule: str, remedy: str, numbers: int | np.ndarray = 0) -> None:
+    """``numbers``: of the rows, or of the first."""
     rows = bad.any(dim=1)
     if bool(rows.any()):
         first = int(rows.nonzero()[0, 0])
-        first = first_row + first if numbers is None else int(numbers[first])
+        first = first + numbers if isinstance(numbers, int) else int(numbers[first])
         raise DataError(
             f"scores {rule}. {int(rows.sum())} of {len(rows)} rows break this rule; the first is row {first}. {remedy}"
         )

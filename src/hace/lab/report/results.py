@@ -255,13 +255,9 @@ class Store:
         self.problems: list[str] = []
         self._truth: np.ndarray | None = None
         self.groups: np.ndarray | None = None  # of the samples: intervals are over groups where there are any
+        self.units = 0  # samples, or groups of them
         self._trees: dict[str, Hierarchy] = {}
         self.read: dict[str, dict[str, np.ndarray] | None] = {}  # by run
-
-    @property
-    def samples(self) -> int:
-        """How many samples the predictions are of; 0 before any was read."""
-        return 0 if self._truth is None else len(self._truth)
 
     def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
         """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
@@ -289,6 +285,7 @@ class Store:
         if not np.array_equal(truth, arrays["truth"]):
             raise DataError("its samples are not those of the other runs.")
         self._truth, self.groups = truth, arrays.get("group", self.groups)
+        self.units = len(truth) if self.groups is None else len(np.unique(self.groups))
         whole = kept["distance"].astype(np.int16)  # small, so that a thousand runs stay in memory at once
         kept["distance"] = whole if np.array_equal(whole, kept["distance"]) else kept["distance"]
         return {**kept, "truth": truth}
@@ -407,9 +404,7 @@ class MethodScores:
         groups = self.store.groups
         if key == SURE_DETAIL:
             values = first[0] if second is None else first[0] - second[0]
-            return resampled_interval(
-                values, self.store.samples if groups is None else len(np.unique(groups))
-            )
+            return resampled_interval(values, self.store.units)
         if second is None:
             return interval(*first, groups=groups)
         below = None if first[1] is None or second[1] is None else (first[1], second[1])
