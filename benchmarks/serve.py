@@ -20,7 +20,6 @@ import tempfile
 import time
 from pathlib import Path
 
-import httpx
 import numpy as np
 from fastapi import FastAPI, UploadFile
 
@@ -77,32 +76,49 @@ def running(target, model: str):
 
 
 async def load(address: str, photo: bytes, clients: int, seconds: float = 0, requests: int = 0) -> dict:
-    """Replies by status, errors, seconds of each reply; for a time, or for a number of requests."""
+    """Replies by status, errors, seconds of each reply; for a time, or for a number of requests.
+
+    The requests are written by hand: a client library takes as much processor time as the servers that are compared.
+    """
     took: list[float] = []
     codes: dict[str, int] = {}
     end, left = time.perf_counter() + (seconds or 1e9), [requests or 10**9]
+    port = int(address.split(":")[2].split("/")[0])
+    body = (
+        b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.png"\r\n\r\n'
+        + photo
+        + b"\r\n--x--\r\n"
+    )
+    head = (
+        "POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+        f"Content-Length: {len(body)}\r\n\r\n"
+    )
 
     async def client() -> None:
-        async with httpx.AsyncClient(timeout=60) as web:
-            while time.perf_counter() < end and left[0] > 0:
-                left[0] -= 1
-                start = time.perf_counter()
-                try:
-                    reply = await web.post(address, files={"files": ("a.png", photo)})
-                    code = str(reply.status_code)
-                except httpx.HTTPError as error:
-                    code = type(error).__name__
-                    await asyncio.sleep(0.05)
-                codes[code] = codes.get(code, 0) + 1
-                took.append(time.perf_counter() - start)
+        to: asyncio.StreamWriter | None = None
+        while time.perf_counter() < end and left[0] > 0:
+            left[0] -= 1
+            start = time.perf_counter()
+            try:
+                if to is None:
+                    reply, to = await asyncio.open_connection("127.0.0.1", port)
+                to.write(head.encode() + body)
+                lines = (await asyncio.wait_for(reply.readuntil(b"\r\n\r\n"), 60)).decode().lower()
+                await reply.readexactly(int(lines.split("content-length:")[1].split()[0]))
+                code = lines.split()[1]
+                to = None if "connection: close" in lines else to
+            except (OSError, asyncio.IncompleteReadError, asyncio.TimeoutError) as error:
+                code, to = type(error).__name__, None
+                await asyncio.sleep(0.05)
+            codes[code] = codes.get(code, 0) + 1
+            took.append(time.perf_counter() - start)
+        if to is not None:
+            to.close()
 
     start = time.perf_counter()
     await asyncio.gather(*(client() for _ in range(clients)))
-    return {
-        "codes": codes,
-        "rate": len(took) / (time.perf_counter() - start),
-        "p99": 1000 * float(np.quantile(took, 0.99)),
-    }
+    seconds = time.perf_counter() - start
+    return {"codes": codes, "rate": len(took) / seconds, "took": took}
 
 
 def processor(process) -> float:
@@ -124,6 +140,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5)
     parser.add_argument("--requests", type=int)
     parser.add_argument("--clients", type=int, nargs="+", default=[1, 8, 64])
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--kill", action="store_true")
     parser.add_argument("--size", type=int, default=128, help="pixels of the photos and of the model's input")
     args = parser.parse_args()
@@ -147,10 +164,12 @@ def main() -> None:
             with running(ours, model) as (address, process):
                 asyncio.run(load(address, photo, 8, requests=200))
                 before = memory(process)
+                print("| requests | memory, MB | answered |\n| --- | --- | --- |")
+                print(f"| 200 | {before:.0f} | 200 |")
                 for part in range(4):
                     found = asyncio.run(load(address, photo, 8, requests=args.requests // 4))
-                    done, now = (part + 1) * args.requests // 4, memory(process)
-                    print(f"after {done:,}: {now:.0f} MB (first {before:.0f}) {found['codes']}", flush=True)
+                    done, answered = (part + 1) * args.requests // 4, found["codes"].get("200", 0)
+                    print(f"| {done:,} | {memory(process):.0f} | {answered:,} |", flush=True)
         elif args.kill:
             with running(ours, model) as (address, process):
                 asyncio.run(load(address, photo, 8, requests=20))
@@ -170,27 +189,32 @@ def main() -> None:
 
                 print(asyncio.run(killed())["codes"])
         else:
-            for clients in args.clients:
-                rows = {}
-                for name, target in (
-                    ("bare", bare),
-                    ("hace", ours),
-                    ("bare again", bare),
-                    ("hace again", ours),
-                ):
-                    with running(target, model) as (address, process):
-                        asyncio.run(load(address, photo, clients, requests=2 * clients))  # warm
-                        before = processor(process)
-                        rows[name] = asyncio.run(load(address, photo, clients, seconds=args.seconds))
-                        spent = 1000 * (processor(process) - before)
-                        rows[name]["codes"]["cpu ms per reply"] = round(
-                            spent / rows[name]["codes"].get("200", 1), 1
-                        )
-                rate = {key: rows[key]["rate"] + rows[f"{key} again"]["rate"] for key in ("bare", "hace")}
-                ratio = rate["hace"] / rate["bare"]
-                told = [f"{k} {r['rate']:.1f}/s p99 {r['p99']:.0f} ms {r['codes']}" for k, r in rows.items()]
-                shown = ", ".join(told)
-                print(f"{clients} clients: ratio {ratio:.2f}; {shown}", flush=True)
+            with running(bare, model) as one, running(ours, model) as other:
+                compare({"bare": one, "hace": other}, photo, args.clients, args.seconds, args.rounds)
+
+
+def compare(servers: dict, photo: bytes, counts: list[int], seconds: float, rounds: int) -> None:
+    """Print, for each number of clients, both servers' rates and p99, in turns of so many seconds."""
+    print("| clients | bare: replies per s | `hace serve`: replies per s | ratio of rates | bare: p99, ms "
+          "| `hace serve`: p99, ms | ratio of processor time per reply |\n" + "| --- " * 7 + "|")  # fmt: skip
+    for clients in counts:
+        found: dict[str, list[dict]] = {name: [] for name in servers}
+        for _ in range(rounds):
+            for name, (address, process) in servers.items():
+                asyncio.run(load(address, photo, clients, requests=2 * clients))  # warm
+                before = processor(process)
+                found[name].append(asyncio.run(load(address, photo, clients, seconds=seconds)))
+                found[name][-1]["spent"] = processor(process) - before
+                assert set(found[name][-1]["codes"]) == {"200"}, found[name][-1]["codes"]
+        rates, late, cost = {}, {}, {}
+        for name, parts in found.items():
+            took = [t for part in parts for t in part["took"]]
+            rates[name] = float(np.mean([part["rate"] for part in parts]))
+            late[name] = 1000 * float(np.quantile(took, 0.99))
+            cost[name] = sum(part["spent"] for part in parts) / len(took)
+        ratio, spent = rates["hace"] / rates["bare"], cost["hace"] / cost["bare"]
+        print(f"| {clients} | {rates['bare']:.1f} | {rates['hace']:.1f} | {ratio:.2f} | {late['bare']:.0f} "
+              f"| {late['hace']:.0f} | {spent:.2f} |", flush=True)  # fmt: skip
 
 
 if __name__ == "__main__":

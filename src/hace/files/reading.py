@@ -172,8 +172,10 @@ def read_text(path: str | os.PathLike[str], encoding: str | None = None) -> str:
     return decode(read_bytes(path), os.fsdecode(path), encoding)
 
 
-def read_image(path: str | os.PathLike[str], oddities: list[str] | None = None) -> Image:
-    """A whole image file as people see it, see :func:`as_rgb`, measured before it is decoded.
+def read_image(
+    path: str | os.PathLike[str], oddities: list[str] | None = None, content: bytes | None = None
+) -> Image:
+    """A whole image file, or its `content`, as people see it, see :func:`as_rgb`, measured before it is decoded.
 
     What is unusual about it is added to `oddities`: turned, more than 8 bits, frames that are left out, a colour profile.
     """
@@ -183,10 +185,13 @@ def read_image(path: str | os.PathLike[str], oddities: list[str] | None = None) 
     if name.lower().endswith(HEIC_SUFFIXES):
         optional("pillow_heif", "Reading HEIC images", "heic").register_heif_opener()
         formats = ("HEIF",)
-    if not os.path.lexists(path):
+    if content is None and not os.path.lexists(path):
         raise DataError(f"{name}: the image does not exist. Is the data set complete?")
     try:
-        with open_regular(path) as file, warnings.catch_warnings():
+        with (
+            open_regular(path) if content is None else io.BytesIO(content) as file,
+            warnings.catch_warnings(),
+        ):
             warnings.simplefilter("ignore")  # about odd metadata, and sizes that are checked here
             with pillow.open(file, formats=formats) as opened:
                 width, height = opened.size

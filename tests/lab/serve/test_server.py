@@ -9,6 +9,7 @@ import json
 import random
 import re
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -214,7 +215,7 @@ def test_concurrent_requests_share_batches_and_a_full_queue_says_so(
         return real(self, x, first)
 
     monkeypatch.setattr(Predictor, "feature_outputs", slow)
-    address = serve(make_app(predictor, limits=Limits(waiting=8)))
+    address = serve(make_app(predictor, limits=Limits(waiting=8, batches=1)))
     rows = np.random.default_rng(0).normal(size=(30, predictor.width)).astype(np.float32)
 
     def ask(i: int) -> tuple[int, Any]:
@@ -282,6 +283,62 @@ def test_one_bad_request_of_a_batch_fails_alone(
     good, bad, other = asyncio.run(answers())
     assert isinstance(bad, RuntimeError)
     assert good[0]["sample"] == other[0]["sample"] == "a"
+
+
+def started(run: Path, port: int) -> subprocess.Popen[str]:
+    """`hace serve`, as people start it."""
+    command = [sys.executable, "-m", "hace", "serve", str(run), "--no-open", "--port", str(port)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    assert process.stdout is not None
+    with process.stdout as printed:
+        assert [printed.readline(), printed.readline()][0].startswith("http://127.0.0.1")
+    return process
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["SIGTERM", "SIGKILL"])
+def test_stopped_and_restarted_under_load_no_answer_is_lost_in_silence(
+    demo: Any, predictor: Predictor, how: str
+) -> None:
+    """A request that was accepted gets its whole answer or an error; asked to stop, the server answers all that wait."""
+    import httpx
+
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    rows = np.random.default_rng(0).normal(size=(40, predictor.width)).astype(np.float32)
+    expected, address = predictor.predict(rows).answers.ids, f"http://127.0.0.1:{port}"
+    body = {"images": [base64.b64encode(png((300, 300), i)).decode() for i in range(16)]}
+
+    def ask(i: int) -> bool | None:
+        """Whether the answer is right; None: the client is told that there is none."""
+        try:
+            asked = {"json": {"features": [rows[i].tolist()]}} if i % 2 else {"json": body}
+            reply = httpx.post(f"{address}/predict", timeout=120, **asked)
+        except httpx.TransportError:
+            return None
+        assert reply.status_code in (200, 503)
+        found = reply.json()["predictions"] if reply.status_code == 200 else []
+        ids = [prediction["answer"]["id"] for prediction in found]
+        return None if not ids else ids == [expected[i]] if i % 2 else len(ids) == 16
+
+    process = started(demo[0], port)
+    try:
+        with ThreadPoolExecutor(40) as pool:
+            answers = [pool.submit(ask, i) for i in range(40)]
+            while not (waiting := httpx.get(f"{address}/health", timeout=60).json()["waiting"]):
+                time.sleep(0.01)
+            done = sum(answer.done() for answer in answers)
+            process.send_signal(signal.Signals[how])
+            process.wait(60)
+            process = started(demo[0], port)
+            found = [answer.result() for answer in answers]
+            assert all(pool.map(ask, range(4)))  # it is back
+    finally:
+        process.kill()
+        process.wait(20)
+    assert False not in found
+    if how == "SIGTERM":
+        assert found.count(True) >= done + waiting
 
 
 def hostile(rng: random.Random, width: int) -> dict[str, Any]:

@@ -503,6 +503,7 @@ class ExportedPredictor(Predictor):
 
     def __init__(self, path: str | Path, calibration: str | Path | None = None) -> None:
         self.path, self.program, self._calibrated_by = Path(path), open_program(path), calibration
+        self.device = torch.device("cpu")
         self.document = self.program.document
         self._has_calibration = calibration is not None or self.document["calibration"] is not None
         self._calibrate = f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"

@@ -2,8 +2,8 @@
 
     uvicorn.run(make_app(Predictor.from_run("runs/4cd033b43672ca23")))
 
-Requests are read and decoded in threads, then wait in one bounded queue. A single worker takes what waits, up to a batch, runs
-the model once and answers each request by its own question. The page gets scores and decides in the browser.
+Requests are read and decoded in threads, then wait in one bounded queue. A worker takes what waits, up to a batch, runs the
+model once and answers each request by its own question. The page gets scores and decides in the browser.
 """
 
 from __future__ import annotations
@@ -14,13 +14,11 @@ import binascii
 import hmac
 import json
 import logging
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -35,6 +33,7 @@ from hace import __version__
 from hace.draw import templates
 from hace.errors import DataError, HaceError
 from hace.files.reading import read_image
+from hace.lab.runs.process import processors
 from hace.lab.runs.result import ScoreView
 from hace.lab.serve.page import Sample, hierarchy_document, model_document
 from hace.lab.serve.predictor import Predictions, Predictor, Question
@@ -62,6 +61,7 @@ class Limits:
     seconds: float = 30  # per request, from its first byte to its answer
     waiting: int = 128  # requests; one more is answered with 503
     batch: int = 64  # samples after which a batch takes no further request
+    batches: int | None = None  # at once; None: what the processors allow
 
 
 class Options(BaseModel):
@@ -113,7 +113,10 @@ class Batcher:
         self.predictor, self.limits = predictor, limits
         self.view = ScoreView(predictor.loss, predictor.hierarchy, restricted=True)
         self.queue: asyncio.Queue[Job] = asyncio.Queue(limits.waiting)
-        self.model = ThreadPoolExecutor(1, "hace-model")
+        several = predictor.device.type == "cpu" and not predictor.reads_text  # tokenizers take one at a time
+        free = max(1, processors() // torch.get_num_threads()) if several else 1
+        self.workers = limits.batches or free
+        self.model = ThreadPoolExecutor(self.workers, "hace-model")
         self.check = lru_cache(256)(lambda question: predictor.decide(predictor.nothing(), question))
 
     async def ask(self, job: Job) -> list[dict[str, Any]]:
@@ -176,14 +179,10 @@ class Batcher:
 
 def read_photo(predictor: Predictor, name: str, content: bytes) -> Tensor:
     """An uploaded image as the model sees it, decoded within the limits of :func:`hace.files.reading.read_image`."""
-    suffix = Path(name).suffix.lower()
-    with tempfile.NamedTemporaryFile(suffix=suffix if suffix in (".heic", ".heif") else ".image") as file:
-        file.write(content)
-        file.flush()
-        try:
-            image = read_image(file.name)
-        except DataError as error:
-            raise DataError(str(error).removeprefix(f"{file.name}: ").replace(file.name, name)) from error
+    try:
+        image = read_image(name, content=content)
+    except DataError as error:
+        raise DataError(str(error).removeprefix(f"{name}: ")) from error
     if max(image.size) > 1000 * min(image.size):
         raise DataError("the image is too narrow for its length.")
     return predictor.vision.transform(image)
@@ -271,9 +270,10 @@ def make_app(
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        worker = asyncio.create_task(batcher.run())
+        workers = [asyncio.create_task(batcher.run()) for _ in range(batcher.workers)]
         yield
-        worker.cancel()
+        for worker in workers:
+            worker.cancel()
         batcher.model.shutdown()
 
     def allowed(request: Request) -> None:
@@ -369,14 +369,13 @@ def make_app(
         async with decoders:
             rows = await asyncio.to_thread(read)
         good = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
-        documents: list[dict[str, Any]] = [
-            {"sample": name, "error": str(row)} for (name, _), row in zip(given, rows, strict=True)
+        names = [given[i][0] for i in good]
+        job = Job(kind, names, [rows[i] for i in good], question, options.scores)
+        found = iter(await batcher.ask(job) if good else ())
+        documents = [
+            {"sample": name, "error": str(row)} if isinstance(row, DataError) else next(found)
+            for (name, _), row in zip(given, rows, strict=True)
         ]
-        if good:
-            names = [given[i][0] for i in good]
-            job = Job(kind, names, [rows[i] for i in good], question, options.scores)
-            for i, document in zip(good, await batcher.ask(job), strict=True):
-                documents[i] = document
         return Response(json.dumps({"predictions": documents}), media_type="application/json")
 
     return app
