@@ -21,7 +21,7 @@ from hace.hierarchy.names import node_titles
 from hace.losses import kernels
 from hace.losses.fused_linear import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.head import Head, LeafOutputs, Outputs, TableModule, output_logits
-from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss
+from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss, run_loss
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -190,6 +190,11 @@ class HierarchicalLoss(TableModule, ABC):
         Returns:
             A scalar, or with ``reduction="none"`` one loss per sample.
         """
+        # Nearly every call is of this kind, and on a small head each further question costs a hundredth of a step.
+        if num_items_in_batch is None and kernels.is_plain_batch(input, target):
+            call, columns = self.kept("whole", self._whole_call)
+            if call is not None and input.shape == (target.shape[0], columns):
+                return run_loss(input, call, BatchLabels(target, self.ignore_index, self.reduction), self._plain)
         input = input if isinstance(input, Tensor) else output_logits(input)
         if num_items_in_batch is not None and self.reduction == "mean":
             check_items(num_items_in_batch)
@@ -287,6 +292,10 @@ class HierarchicalLoss(TableModule, ABC):
     def _kernel_call(self) -> Call | None:
         here = self.label_nodes.is_cpu if kernels.compiling() else kernels.is_plain(self.label_nodes)
         return self.kernel_call() if here else None
+
+    def _whole_call(self) -> tuple[Call | None, int]:
+        """The compiled loss if it is all of this loss, and the columns of its logits."""
+        return self._kernel_call(), self.num_outputs
 
     def kernel_call(self) -> Call | None:
         """The compiled loss for batches of labels; None where there is none."""

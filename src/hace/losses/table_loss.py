@@ -180,6 +180,10 @@ class TableLoss(HierarchicalLoss):
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         return PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
 
+    def _whole_call(self) -> tuple[Call | None, int]:
+        call, columns = super()._whole_call()
+        return call if self.leave_one_out is None else None, columns
+
     def _of_labels(self, z: Tensor, target: Tensor) -> Tensor:
         losses = super()._of_labels(z, target)
         if self.leave_one_out is None or len(z) == 0:

@@ -103,6 +103,28 @@ def usable(z: Tensor, *others: Tensor | None) -> bool:
     return True
 
 
+def is_plain_batch(z: Any, target: Any) -> bool:
+    """Whether these are logits (B, C) and labels (B,), both contiguous, that the accelerator serves in eager mode.
+
+    It asks what :func:`usable` and a loss ask, in one call.
+    """
+    return (
+        _on
+        and _kernels is not None
+        and not torch.compiler.is_compiling()
+        and type(z) is type(target) is Tensor
+        and z.dtype is torch.float32
+        and target.dtype is torch.int64
+        and target.ndim == 1
+        and _as_value(_modes()) in _NO_MODES
+        and forward_ad._current_level < 0
+        and _as_value(_keys_of(z)) in _PLAIN["cpu"]
+        and _as_value(_keys_of(target)) in _PLAIN["cpu"]
+        and target.is_contiguous()
+        and z.data_ptr() != 0  # nor empty
+    )
+
+
 def compiling() -> bool:
     """Whether ``torch.compile`` traces this call."""
     return torch.compiler.is_compiling()

@@ -73,7 +73,7 @@ def kernel_loss(
         numbers = [*call.numbers, call.labels]
         batch = labels or (None, -100, "none")
         return _loss_op(z, *batch, call.function, tensors, numbers, call.weight, needed)[0]
-    return _KernelLoss.apply(z, call, labels, pure)  # type: ignore[attr-defined]
+    return run_loss(z, call, labels, pure)
 
 
 def compute(
@@ -137,6 +137,9 @@ def _labels_of(ctx: Any) -> BatchLabels | None:
     if labels is None or len(labels.target) == 0:
         return labels
     return labels._replace(target=torch.frombuffer(bytearray(copy), dtype=torch.int64))
+
+
+run_loss: Callable[..., Tensor] = _KernelLoss.apply  # type: ignore[attr-defined]  # `kernel_loss` in eager mode
 
 
 def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
