@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from hace.errors import HierarchyError, listed, nearest
 
 IntArray = NDArray[np.int64]
+_DIGITS = re.compile("[0-9]+")
 _SHOWN = 5  # cycles shown before "k more"
 _CYCLE_SHOWN = 20  # nodes of a cycle shown before "..."
 
@@ -58,11 +59,19 @@ def as_ids(values: Iterable[object], where: str) -> list[str]:
     return [value if type(value) is str and value else as_id(value, where) for value in values]
 
 
-def natural_key(text: str) -> tuple[tuple[object, ...], str]:
-    """Sort key that puts "2" before "10" and "class 9" before "class 11"."""
-    parts = re.split(r"([0-9]+)", text)  # text and digits in turn
-    # Digits compare by length and then by text: the same as by value, without the cost of huge integers.
-    return tuple((len(p.lstrip("0")), p.lstrip("0")) if i % 2 else p for i, p in enumerate(parts)), text
+def natural_key(text: str) -> str:
+    """Sort key that puts "2" before "10" and "class 9" before "class 11".
+
+    Texts and numbers in turn, compared one by one; numbers by length and then by digits, which is by value. A text ends with a
+    character below all others. One string, because a million tuples take several times as long.
+    """
+    plain = text.replace("\1", "\1\1").replace("\0", "\1\0")  # keeps "\0" for the ends, and the order
+    return f"{_DIGITS.sub(_by_length, plain)}\0\0{text}"
+
+
+def _by_length(digits: re.Match[str]) -> str:
+    value = digits[0].lstrip("0")
+    return f"\0{chr(len(value) + 1)}{value}"
 
 
 def assemble(
@@ -166,8 +175,8 @@ def _label_order(
         numbers = _as_numbers(names)
         if numbers is not None:  # the same order, a few times faster
             return childless[np.argsort(numbers)], []
-        ranked = sorted(range(len(names)), key=lambda i: natural_key(names[i]))
-        return childless[np.array(ranked, dtype=np.int64)], []
+        keys = list(map(natural_key, names))
+        return childless[np.array(sorted(range(len(names)), key=keys.__getitem__), dtype=np.int64)], []
     index = {name: i for i, name in enumerate(ids)}
     problems = []
     unknown = [c for c in leaves if c not in index]
@@ -209,23 +218,33 @@ def _as_numbers(names: Sequence[str]) -> IntArray | None:
 
 
 def _preorder(n_nodes: int, edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
-    """Node order of a tree or forest."""
-    parent_of = np.full(n_nodes, -1, dtype=np.int64)
-    parent_of[edges[:, 1]] = edges[:, 0]
-    parent = parent_of.tolist()
-    first = [-1] * n_nodes  # the smallest label below each node: the first climb that comes by
-    for label, v in enumerate(leaf_order.tolist()):
-        while v >= 0 and first[v] < 0:
-            first[v] = label
-            v = parent[v]
-    start, children = _children_by(np.array(first), edges)
-    stack = sorted(tops.tolist(), key=first.__getitem__, reverse=True)
-    order: list[int] = []
-    while stack:
-        v = stack.pop()
-        order.append(v)
-        stack += children[start[v] : start[v + 1]][::-1]
-    return np.array(order, dtype=np.int64)
+    """Node order of a tree or forest, level by level: a million steps of Python take three times as long."""
+    parent = np.full(n_nodes, -1, dtype=np.int64)
+    parent[edges[:, 1]] = edges[:, 0]
+    below = edges[np.argsort(edges[:, 0], kind="stable")]
+    start = np.searchsorted(below[:, 0], np.arange(n_nodes + 1))
+    levels = [tops]
+    while len(levels[-1]):
+        count = start[levels[-1] + 1] - start[levels[-1]]
+        shift = start[levels[-1]] - (np.cumsum(count) - count)
+        levels.append(below[np.arange(count.sum()) + np.repeat(shift, count), 1])
+    first = np.full(n_nodes, n_nodes)  # the smallest label below each node
+    first[leaf_order] = np.arange(len(leaf_order))
+    size = np.ones(n_nodes, dtype=np.int64)  # of its subtree
+    for level in reversed(levels[1:]):
+        np.minimum.at(first, parent[level], first[level])
+        np.add.at(size, parent[level], size[level])
+    ranked = np.lexsort((first, parent))  # siblings together, in their order
+    before = np.cumsum(size[ranked]) - size[ranked]
+    eldest = np.flatnonzero(np.diff(parent[ranked], prepend=-2))
+    before -= np.repeat(before[eldest], np.diff(eldest, append=n_nodes))
+    position = np.empty(n_nodes, dtype=np.int64)
+    position[ranked] = before  # nodes below elder siblings
+    for level in levels[1:]:
+        position[level] += position[parent[level]] + 1
+    order = np.empty(n_nodes, dtype=np.int64)
+    order[position] = np.arange(n_nodes)
+    return order
 
 
 def _dag_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:

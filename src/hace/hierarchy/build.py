@@ -5,8 +5,9 @@ Only what cannot be an id is refused here; other problems are collected, and the
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, count
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
@@ -69,16 +70,23 @@ def index_edges(
             f"{argument} repeats {listed(twice)}. Each id must occur once (1 and '1' are the same id)."
         )
     frame = frame_rows(edges, "edges")
-    pairs: Any = edges if frame is None else _named_pairs(*frame)
-    flat: list[int] = []
-    for edge in pairs:
-        pair = type(edge) is tuple or (hasattr(edge, "__len__") and not isinstance(edge, str))
-        if not pair or len(edge) != 2:
-            raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
-        for end in edge:
-            key = end if type(end) is str and end else as_id(end, "edges")
-            flat.append(index.setdefault(key, len(index)))
-    return list(index), _pairs(flat), problems
+    given: Any = edges if frame is None else _named_pairs(*frame)
+    pairs: list[Any] = list(given)
+    if set(map(type, pairs)) != {tuple} or set(map(len, pairs)) != {2}:
+        for edge in pairs:
+            if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
+                raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
+    places = defaultdict(count(len(index)).__next__, index)
+    flat, plain = [], False
+    try:  # one look-up per end, and no Python between them
+        flat = list(map(places.__getitem__, chain.from_iterable(pairs)))
+        plain = set(map(type, places)) <= {str} and "" not in places
+    except TypeError:  # a list, for instance
+        pass
+    if not plain:
+        places = defaultdict(count(len(index)).__next__, index)
+        flat = [places[as_id(end, "edges")] for edge in pairs for end in edge]
+    return list(places), _pairs(flat), problems
 
 
 def _named_pairs(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, Any]]:
@@ -155,7 +163,7 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     if frame is not None and len(frame[0]) == 1:
         paths = [path_parts(cell) if isinstance(cell, str) else (cell,) for (cell,) in paths]
         frame = None if any(len(row) > 1 for row in paths) else frame
-    elif any(isinstance(row, str) and PATH_MARK in row for row in paths if frame is None):
+    elif frame is None and any(isinstance(row, str) and PATH_MARK in row for row in paths):
         paths = [path_parts(row) if isinstance(row, str) else row for row in paths]
     if frame is not None:
         level_names = tuple(frame[0]) if level_names is None else level_names
