@@ -70,13 +70,16 @@ class Answer(NamedTuple):
     held_out: bool  # whether held-out samples chose the best method
     against: tuple[str, Interval] | None  # the method that others are compared with, unless it is the best
     state: str  # of the labels, in words
-    settings: str  # of the best method
+    overruled: bool = (
+        False  # whether the test samples show the reference ahead of the second, which was chosen
+    )
     certainty: Certainty | None = None  # of the gain over dropping
 
     @property
     def closed(self) -> float | None:
-        """The share of the gap between dropping and knowing all labels that the best method closes."""
-        if self.dropped is None or self.whole is None or self.whole <= self.dropped:
+        """The share of the gap between dropping and knowing all labels that the best method closes, where a gain is shown."""
+        gained = self.dropping is not None and self.dropping[1].low > 0
+        if not gained or self.dropped is None or self.whole is None or self.whole <= self.dropped:
             return None
         return (self.accuracy - self.dropped) / (self.whole - self.dropped)
 
@@ -108,9 +111,12 @@ class Answer(NamedTuple):
         if self.second is None:
             return "."
         name, gap = self.second
+        chosen = f"best on {'held-out' if self.held_out else 'test'} samples"
+        if self.overruled:
+            return f": {points(gap)} on test samples against {method_title(name)}, the {chosen}."
         word = "tied with" if not gap.excludes_zero else "ahead of" if gap.value > 0 else "behind"
         against = f"{word} {method_title(name)}, the next there, on test samples"
-        return f": best on {'held-out' if self.held_out else 'test'} samples; {against} ({points(gap)})."
+        return f": {chosen}; {against} ({points(gap)})."
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +180,10 @@ class LabelQuestion:
         if not using:
             return None
         best, plain, gain, dropped = using[0], self.results.second, None, None
+        behind = self._gap(comparison, best, comparison, plain) if plain in using[1:] else None
+        overruled = behind is not None and behind[1].high < 0
+        if overruled:  # the reference was named beforehand
+            best, using = plain, [plain, best]
         second = self._gap(comparison, best, comparison, using[1]) if len(using) > 1 else None
         whole = None if self.whole in (None, comparison) else self.scores(self.whole).get(best)  # type: ignore[arg-type]
         if (dropping := self._dropping(comparison)) is not None:
@@ -182,8 +192,8 @@ class LabelQuestion:
         held_out, against = bool(self.results.held_out(comparison)), None
         if plain in scores and plain != best:
             against = self._gap(comparison, best, comparison, plain)
-        words, choice = in_words(self.comparisons[comparison]), self.results.choices[comparison][best]
-        found = (best, scores[best], second, gain, dropped, whole, held_out, against, words, choice.settings)
+        words = in_words(self.comparisons[comparison])
+        found = (best, scores[best], second, gain, dropped, whole, held_out, against, words, overruled)
         return Answer(comparison, *found)
 
     def _dropping(self, comparison: Comparison) -> tuple[Comparison, str] | None:
@@ -344,12 +354,11 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
     if comparison.protocol == "paper":
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
     method, why = _use(results, comparison, held) if held else ("", "")
-    use = _titled(results, comparison, method) if method else ""
     spoken = list(dict.fromkeys(filter(None, (first, second, best))))
     there = results.choices[comparison].get(method)
     paste = commands(there.finished[0].run) if there is not None and there.finished else ()
     more: dict[str, Any] = {
-        "use": use,
+        "use": method_title(method) if method else "",
         "why": why,
         "commands": paste,
         "question": QUESTION,
@@ -367,7 +376,7 @@ def _answer(
     better, worse = [f for f in found if f.better], [f for f in found if f.worse]
     other = "" if best in (results.first, results.second) else best
     theirs_too = findings(results.arrays[comparison], other, results.second) if other else []
-    gains = [f for f in theirs_too if f.better]
+    gains = [f for f in theirs_too if f.better and _helps(theirs_too)]
     if better and worse:
         also = f" {method_title(other)} beats {theirs} in {_names(gains)}." if gains else ""
         parts = f"{ours} beats {theirs} in {_names(better)} and loses in {_names(worse)}"
@@ -391,41 +400,53 @@ def _names(found: Sequence[Finding]) -> str:
     return " and ".join(", ".join(f.aspect.name for f in found).rsplit(", ", 1))
 
 
+def _helps(found: Sequence[Finding]) -> bool:
+    """Whether a method is better than the reference: in accuracy, the first aspect, or in others and worse in none."""
+    return any(f.better for f in found) and (found[0].better or not any(f.worse for f in found))
+
+
 def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple[str, str]:
-    """What to use and why: the best on held-out samples, unless the test samples show no gain over the reference.
-
-    Then it is the method that was to be compared, where it shows a gain, or else the reference: both were named beforehand.
+    """What to use and why: the best on held-out samples, or else the method that was to be compared, if the test samples show
+    that it helps; or else the reference. If another method is the first of the table, that is said.
     """
-    best, reference = held[0], results.second
-    scores = results.held_out(comparison)
+    arrays, scores, (best, reference) = (
+        results.arrays[comparison],
+        results.held_out(comparison),
+        (held[0], results.second),
+    )
+    named = [m for m in dict.fromkeys((best, results.first)) if m != reference and may_be_used(m)]
+    found = {m: findings(arrays, m, reference) for m in named}
+    method = next((m for m in named if _helps(found[m])), reference)
+    was = f"best of {len(held)} on held-out samples"
+    if method == best:
+        why = f": {was} ({100 * scores[best]:.1f}%"
+        if len(held) > 1:
+            tied = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
+            after = f"next {method_title(held[1])}, {100 * scores[held[1]]:.1f}%"
+            why += f"; {f'tied with {method_title(held[1])}' if tied else after}"
+        why += ")."
+        why += f" On test samples {_against(found[best], reference)}." if method != reference else ""
+    else:
+        why = f": {_against(found[method], reference)} on test samples" if method != reference else ""
+        why += f". {method_title(best)} was the {was}"
+        if best != reference:
+            gap = found[best][0].gap
+            why += f", but the test samples show {'a loss' if gap.high < 0 else 'no gain'}: {points(gap)}"
+        why += "."
+    known = {
+        m: v for m in arrays.choices if may_be_used(m) and (v := arrays.score(m, TOP1).value) is not None
+    }
+    top = max(known, key=lambda m: known[m])
+    if top not in (method, best, reference) and (gap := arrays.difference(top, method, TOP1)) is not None:
+        word = "ahead" if gap[0].excludes_zero else "tied with it"
+        why += f" On test samples {method_title(top)} is {word} ({points(gap[0])}); held-out samples did not choose it."
+    return method, why
 
-    def gain(method: str) -> Interval | None:
-        gap = None if method == reference else results.arrays[comparison].difference(method, reference, TOP1)
-        return None if gap is None else gap[0]
 
-    why = f": best of {len(held)} on held-out samples ({100 * scores[best]:.1f}%"
-    if len(held) > 1:
-        tied = f"{scores[best]:.3f}" == f"{scores[held[1]]:.3f}"
-        after = f"; next {method_title(held[1])}, {100 * scores[held[1]]:.1f}%"
-        why += f"; tied with {method_title(held[1])}" if tied else after
-    why += ")."
-    found = gain(best)
-    if found is None:
-        return best, why
-    if found.low > 0:
-        return best, f"{why} On test samples {points(found)} against {method_title(reference)}."
-    less = f"{_titled(results, comparison, best)} was the best of {len(held)} on held-out samples, but the test samples show "
-    less += f"{'a loss' if found.high < 0 else 'no gain'}: {points(found)}."
-    ours = gain(results.first)
-    if ours is not None and ours.low > 0 and may_be_used(results.first):
-        against = f"{points(ours)} against {method_title(reference)} on test samples"
-        return results.first, f": {against}. {less}"
-    return reference, f". {less}"
-
-
-def _titled(results: Results, comparison: Comparison, method: str) -> str:
-    chosen = results.choices[comparison].get(method)
-    return method_title(method) + (f" ({chosen.settings})" if chosen is not None and chosen.settings else "")
+def _against(found: Sequence[Finding], reference: str) -> str:
+    """The gain in accuracy; and in what else it helps, where that is not shown."""
+    more = "" if found[0].better else f", better in {_names([f for f in found if f.better])}"
+    return f"{points(found[0].gap)} against {method_title(reference)}{more}"
 
 
 def commands(run: Run | None) -> tuple[str, ...]:
@@ -474,16 +495,17 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     seeds = {c: [len(x.finished) for x in results.choices[c].values() if x.finished] for c in gains}
     sure = certainties({comparison: (gain, min(seeds[comparison])) for comparison, gain in gains.items()})
     steps = tuple(answer._replace(certainty=sure.get(answer.comparison)) for answer in poor)
-    best = [f"{method_title(a.best)}{f' ({a.settings})' if a.settings else ''}" for a in poor]
     if gains:
         (answer, tone), asked = _use_or_drop(poor, list(gains.values())), _question(question)
     else:
         answer, tone, asked = _best_methods(poor), "open", "which method for poor labels?"
-    use, why = "; ".join(dict.fromkeys(f"{b} for {a.state}" for a, b in zip(poor, best, strict=True))), "."
-    if tone == "no":  # the best methods use the coarse labels
+    use, why = "; ".join(dict.fromkeys(f"{method_title(a.best)} for {a.state}" for a in poor)), "."
+    if tone == "no" or (
+        gains and tone == "open"
+    ):  # the best methods use the coarse labels, and no gain by that is shown
         use, why = "", ""
     elif len(steps) == 1:
-        use, why = best[0], steps[0].why
+        use, why = method_title(steps[0].best), steps[0].why
     spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
     more: dict[str, Any] = {"caveats": tuple(caveats(results, spoken)), "question": asked}
     named = tuple(dict.fromkeys(a.best for a in poor))
@@ -494,7 +516,8 @@ def _best_methods(poor: Sequence[Answer]) -> str:
     best = list(dict.fromkeys(method_title(answer.best) for answer in poor))
     if len(best) > 1:
         return f"It depends on the labels: {', '.join(best[:-1])} or {best[-1]}."
-    return f"{best[0]} is the best method here." if best else "No result yet."
+    chosen = "held-out" if poor and poor[0].held_out else "test"
+    return f"{best[0]} is the best method on {chosen} samples." if best else "No result yet."
 
 
 def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str, Tone]:
