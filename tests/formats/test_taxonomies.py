@@ -250,6 +250,29 @@ def test_other_copies(tmp_path: Path) -> None:
     )
 
 
+def test_more_path_lists(tmp_path: Path) -> None:
+    """Most lines are tops; semicolons with and without one at the end; a table with semicolons is none."""
+    (tmp_path / "few.txt").write_text("1 - A\n2 - A > B\n3 - C\n4 - D\n")
+    assert read_hierarchy(tmp_path / "few.txt").path("2") == ("2", "1")
+    for end in ("", ";"):
+        (tmp_path / "silva.txt").write_text(
+            f"Bacteria;Firmicutes;Bacilli{end}\nBacteria;Cyanobacteria{end}\n"
+        )
+        h = read_hierarchy(tmp_path / "silva.txt")
+        assert h.leaves == ("Bacilli", "Cyanobacteria")
+        assert h.tops == ("Bacteria",)
+    for table in ("parent;child\nx;y\n", "taxonID;name\n1;x\n"):
+        (tmp_path / "table.txt").write_text(table)
+        with pytest.raises(FormatError, match="the format must be told"):
+            read_hierarchy(tmp_path / "table.txt")
+
+
+def test_an_epithet_that_repeats_its_genus() -> None:
+    h = parse_hierarchy("genus,species\nPica,pica\nlynx,lynx\nGorilla,Gorilla\nBubo,Bubo bubo\n", "csv")
+    assert {"Pica pica", "lynx lynx", "Bubo bubo"} <= set(h.leaves)
+    assert not {"Gorilla Gorilla", "pica"} & set(h.nodes)
+
+
 def test_lvis_and_coco_annotation_files() -> None:
     lvis = {"categories": [{"id": 1, "name": "aerosol_can", "synonyms": ["aerosol_can", "spray_can"], "synset": "aerosol.n.02"},
                            {"id": 2, "name": "air_conditioner", "synonyms": ["air_conditioner"], "synset": "x"}],

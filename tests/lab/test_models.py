@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -37,7 +38,9 @@ STAGES = {
 }
 
 
+@cache
 def on_meta(name: str, outputs: int, size: int, **options: float) -> nn.Module:
+    """Shapes without weights; a model is built once for all tests."""
     with torch.device("meta"):
         return build_model(name, outputs, image_size=size, **options)
 
@@ -71,7 +74,7 @@ def test_the_form_for_small_images_has_about_the_same_size(key: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(("key", "size"), [(key, size) for key, sizes in STAGES.items() for size in sizes])
 def test_what_the_stages_see(key: str, size: int) -> None:
-    model = on_meta(key, 120, size)
+    model = on_meta(key, 1000, size)
     stage = {"resn": r"layer\d", "conv": r"stages\.\d", "swin": r"layers\.\d", "vit_": r"blocks\.11"}[key[:4]]
     shapes: list[tuple[int, ...]] = []
     for name, module in model.named_modules():
@@ -86,17 +89,17 @@ def test_what_the_stages_see(key: str, size: int) -> None:
 
 @pytest.mark.slow
 def test_stems_at_32_px_and_at_224() -> None:
-    resnet, large = on_meta("resnet18", 120, 32), on_meta("resnet18", 120, 224)
+    resnet, large = on_meta("resnet18", 1000, 32), on_meta("resnet18", 1000, 224)
     assert resnet.conv1.weight.shape == (64, 3, 3, 3)
     assert (resnet.conv1.stride, resnet.conv1.padding, resnet.conv1.bias) == ((1, 1), (1, 1), None)
     assert isinstance(resnet.maxpool, nn.Identity)
     assert large.conv1.weight.shape == (64, 3, 7, 7)
     assert isinstance(large.maxpool, nn.MaxPool2d)
-    assert on_meta("convnext_tiny", 120, 32).stem[0].weight.shape == (96, 3, 2, 2)
-    assert on_meta("convnext_tiny", 120, 224).stem[0].weight.shape == (96, 3, 4, 4)
-    assert on_meta("vit_base", 120, 32).patch_embed.proj.weight.shape == (768, 3, 4, 4)
-    assert on_meta("vit_base", 120, 224).patch_embed.proj.weight.shape == (768, 3, 16, 16)
-    swin = on_meta("swin_tiny", 120, 32)
+    assert on_meta("convnext_tiny", 1000, 32).stem[0].weight.shape == (96, 3, 2, 2)
+    assert on_meta("convnext_tiny", 1000, 224).stem[0].weight.shape == (96, 3, 4, 4)
+    assert on_meta("vit_base", 1000, 32).patch_embed.proj.weight.shape == (768, 3, 4, 4)
+    assert on_meta("vit_base", 1000, 224).patch_embed.proj.weight.shape == (768, 3, 16, 16)
+    swin = on_meta("swin_tiny", 1000, 32)
     assert swin.patch_embed.proj.weight.shape == (96, 3, 2, 2)
     windows = [(stage.blocks[1].window_size, stage.blocks[1].shift_size) for stage in swin.layers]
     assert windows == [((4, 4), (2, 2)), ((4, 4), (2, 2)), ((4, 4), (0, 0)), ((2, 2), (0, 0))]
@@ -181,12 +184,11 @@ def test_dropout_of_others_is_before_the_classifier() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("key", list(PRINTED))
 def test_no_stochastic_depth_unless_asked_for(key: str) -> None:
-    def rates(drop_path: float) -> list[float]:
-        model = on_meta(key, 120, 32, drop_path=drop_path)
+    def rates(model: nn.Module) -> list[float]:
         return [m.drop_prob or 0.0 for m in model.modules() if type(m).__name__ == "DropPath"]
 
-    assert not any(rates(0.0))
-    assert max(rates(0.2)) == pytest.approx(0.2)
+    assert not any(rates(on_meta(key, 1000, 32)))
+    assert max(rates(on_meta(key, 1000, 32, drop_path=0.2))) == pytest.approx(0.2)
 
 
 @pytest.mark.parametrize("name", ["test_vit", "resnet10t", "dla46_c", "mobilenetv3_small_050"])

@@ -22,7 +22,15 @@ from hace.formats.draft import Draft, Problems, SourceText, build, read_source
 from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.ontology import parse_obo
-from hace.formats.taxonomies import LINEAGE, UUID, parse_ncbi, parse_paths, parse_speciesnet, taxon_columns
+from hace.formats.taxonomies import (
+    LINEAGE,
+    NUMBERED,
+    UUID,
+    parse_ncbi,
+    parse_paths,
+    parse_speciesnet,
+    taxon_columns,
+)
 from hace.formats.trees import DASHED, parse_indented, parse_newick, render_newick
 from hace.hierarchy import Hierarchy
 
@@ -74,6 +82,7 @@ _NO_NAME = re.compile(
     r"\b(?:[89]|\d\d+)(?:\.\d+){3}\b|::|\d{4}-\d\d-\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|,$"
     r"|\b(?:is|was|were|are|has|have|had|been|that|they|she|he|which|would|could)\b|[a-z]{7,}\.(?:\s|$)"
 )
+_HEADED = re.compile(r"(^|[;_ ])(id|name|parent|child|label|rank|species|taxonid)(;|$)", re.IGNORECASE)
 # All other options of readers are text.
 _SWITCHES = ("header", "internal_labels", "rooted", "root", "flat", "parts")
 
@@ -264,7 +273,10 @@ def _file_format(source: SourceText) -> str:
         return "obo"
     if source.name.lower().endswith(".txt"):  # code, logs and settings are indented, too
         lines = [line for _, line in source.lines() if not line.startswith("#")]
-        if sum(" > " in line for line in lines) * 2 > len(lines):
+        steps = sum(" > " in line for line in lines)
+        if steps * 2 > len(lines) or (steps and all(map(NUMBERED.fullmatch, lines))):
+            return "paths"
+        if len(lines) > 1 and all(";" in line for line in lines) and not _HEADED.search(first):
             return "paths"
         indented = any(line[0] in " \t" or DASHED.match(line) for line in lines)
         if indented and all(_is_plausible_name(DASHED.sub("", line).strip()) for line in lines):

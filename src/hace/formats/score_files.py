@@ -291,7 +291,7 @@ def read_mapping(path: str | Path) -> dict[str, list[str]]:
         rows = [row for _, row in read_rows(path)[1]]
         pairs = [(key, row[key].strip()) for row in rows for key in ("old", "new") if key in row]
     else:
-        lines = [line for line in _lines(Path(path)) if line[0] != "#"]
+        lines = [line for _, line in _lines(Path(path)) if line[0] != "#"]
         pairs = [({"→": "old", "⇒": "new"}.get(line[0], ""), line[1:].strip()) for line in lines]
     if {key for key, _ in pairs} != {"old", "new"} or pairs[0][0] != "old":
         raise FormatError(

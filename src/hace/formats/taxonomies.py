@@ -23,7 +23,7 @@ _LETTERS = {name[0]: name for name in "domain kingdom phylum class order family 
 _PREFIX = re.compile(r"([a-z]{1,2})__(.*)", re.DOTALL)
 LINEAGE = re.compile(r"(?:^|[\t,; ])[a-z]{1,2}__[^;\t]*;\s*[a-z]{1,2}__")
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12};", re.IGNORECASE)
-_NUMBERED = re.compile(r"(\S+)\s+[-:]\s+(\S.*)", re.DOTALL)
+NUMBERED = re.compile(r"(\S+)\s+[-:]\s+(\S.*)", re.DOTALL)
 _ROW_OF_LINEAGE = re.compile(r"([^\t,]*)[\t,]\s*\"?([a-z]{1,2}__[^\t,]*)")
 _SEPARATORS = (" > ", ">", ";", "|", "\t")
 _SPECIESNET = "class order family genus species".split()
@@ -53,14 +53,15 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
         raise FormatError(f"{source.name}: must list paths such as 'A > B'. Got comments alone.")
     if len(lines) > 1 and not LINEAGE.search(lines[0]) and all(LINEAGE.search(line) for line in lines[1:]):
         lines = lines[1:]  # a header, such as "Feature ID<tab>Taxon"
-    split = [_NUMBERED.fullmatch(line) for line in lines]
+    split = [NUMBERED.fullmatch(line) for line in lines]
     numbered, lineages = all(split), all(LINEAGE.search(line) for line in lines)
     if lineages:
         split = [_ROW_OF_LINEAGE.match(line) for line in lines]
     ids = [found[1].strip('" ') if found else "" for found in split] if numbered or lineages else []
     texts = [found[2] if found else line for found, line in zip(split, lines, strict=True)] if ids else lines
     mark = separator or (";" if lineages else _separator(source, texts))
-    paths = [tuple(part.strip(' "') for part in text.split(mark)) for text in texts]
+    ended = all(text.endswith(mark) for text in texts)  # as SILVA writes them
+    paths = [tuple(part.strip(' "') for part in text.split(mark)[: -1 if ended else None]) for text in texts]
     if lineages:
         paths = [tuple(part for part in path if not part.endswith("__")) for path in paths]
     for text, path in zip(lines, paths, strict=True):
@@ -171,7 +172,7 @@ def rank_paths(
         if about:
             more = [name for name, kind in zip(more, about, strict=True) if kind not in _NOT_NAMES]
         epithet, genus = names.get("species", ""), names.get("genus", "")
-        if epithet and genus and " " not in epithet and epithet.casefold() != genus.casefold():
+        if epithet and genus and " " not in epithet and (epithet != genus or genus.islower()):
             names["species"] = f"{genus} {epithet}"
         path = tuple((rank, name, name) for rank, name in names.items() if name)
         if path:
