@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -73,13 +73,13 @@ def converged_head(
 class _Minimum:
     """Where L-BFGS is: the point, its value and gradient, iterations so far and whether it has arrived."""
 
-    def __init__(self, point: Tensor, value: float, gradient: Tensor, steepest: float) -> None:
-        self.point, self.value, self.gradient, self.steepest = point, value, gradient, steepest
-        self.steps, self.done = 0, False
+    def __init__(self, point: Tensor, value: float, gradient: Tensor) -> None:
+        self.point, self.value, self.gradient = point, value, gradient
+        self.steps, self.done, self.steepest = 0, False, np.inf
 
     @property
     def finite(self) -> bool:
-        return bool(np.isfinite(self.value)) and bool(np.isfinite(self.steepest))
+        return bool(np.isfinite(self.value)) and bool(self.gradient.isfinite().all())
 
 
 def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: int) -> _Minimum:
@@ -88,7 +88,7 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
     It also ends once the objective changes by no more than rounding: in double precision that is the minimum.
     """
     value, gradient = objective(point)
-    now = _Minimum(point, value, gradient, objective.steepest(gradient))
+    now = _Minimum(point, value, gradient)
     precondition = objective.preconditioner()
     pairs: deque[tuple[Tensor, Tensor, float]] = deque(
         maxlen=_PAIRS
@@ -104,7 +104,8 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
             direction = _direction(now.gradient, pairs, precondition)
             slope = _dot(direction, now.gradient)
         # The step would gain -slope / 2. Where the loss is nearly 0 the gradient alone is small far from the minimum.
-        arrived = now.steepest <= tolerance and -slope / 2 <= tolerance * max(now.value, 1e-3)
+        gains = -slope / 2 > tolerance * max(now.value, 1e-3)
+        arrived = not gains and objective.steepest(now.gradient) <= tolerance
         if arrived or still >= _STILL:
             now.done = arrived or objective.dtype is torch.float64
             break
@@ -127,11 +128,11 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
             pairs.append((moved, change, 1 / product))
         still = still + 1 if now.value - value <= slack else 0
         now.point, now.value, now.gradient = point, value, gradient
-        now.steepest = objective.steepest(gradient)
+    now.steepest = objective.steepest(now.gradient)
     return now
 
 
-def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], Tensor]) -> Tensor:
+def _direction(gradient: Tensor, pairs: deque, precondition: _Inverse) -> Tensor:
     """Minus the inverse Hessian times the gradient, as far as L-BFGS knows it: the recursion of two loops."""
     direction, factors = gradient.clone(), []
     for step, change, inverse in reversed(pairs):
@@ -140,7 +141,7 @@ def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], 
     direction = precondition(direction)
     if pairs:
         _, change, inverse = pairs[-1]
-        direction /= inverse * _dot(change, precondition(change))
+        direction /= inverse * precondition.squared(change)
     for (step, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
         direction.add_(step, alpha=factor - inverse * _dot(change, direction))
     return direction.neg_()
@@ -261,34 +262,68 @@ class _Objective:
         self._length = float(gradient.norm())
         return value + self._decay / 2 * float(point[:-1].square().sum()), gradient
 
-    def preconditioner(self) -> Callable[[Tensor], Tensor]:
+    def preconditioner(self) -> _Inverse:
         """The inverse of S (x) C + weight_decay I, with C as the last point had it; S is known in its principal axes only."""
         if self._curvature is None:  # a first step of length 1; what follows scales itself
-            scale = 1 / max(self._length, np.finfo(float).tiny)
-            return lambda gradient: gradient * scale
+            return _Inverse(max(self._length, np.finfo(float).tiny))
         basis, classes = None, self._curvature
         if self._root is not None:
             turned = self._root.T @ self._curvature.double() @ self._root
             classes, basis = torch.linalg.eigh(turned)
-            basis = basis.to(self.dtype)
         elif self._summed is not None:
             classes = classes.mean()  # of leaves, where V has a column for each node
-        classes = classes.to(self.dtype).clamp(min=0)
+        classes = classes.double().clamp(min=0)
         along = self._spread[:, None] * classes + self._decay
         # Nothing penalises the bias: where the loss does not mind a shift, a number per column would make it drift.
         rest, bias = (
             self._rest * classes + self._decay,
             classes.mean() if basis is None else classes + self._decay,
         )
-        least = _FLOOR * max(float(along.max()), float(bias.max()))
-        along, rest, bias = ((t + least).reciprocal_() for t in (along, rest, bias))
+        largest = max(float(along.max()), float(bias.max()))
+        along, rest, bias = ((largest / (t + _FLOOR * largest)).float() for t in (along, rest, bias))
+        basis = None if basis is None else basis.float()
+        return _Inverse(largest, rest, self._axes.float(), along - rest, bias, basis)
 
-        def apply(gradient: Tensor) -> Tensor:
-            turned = gradient.to(self.dtype) if basis is None else gradient.to(self.dtype) @ basis
-            out = torch.empty_like(turned)
-            weights = turned[:-1]
-            out[:-1] = (weights * rest).addmm_(self._axes, (self._axes.T @ weights) * (along - rest))
-            out[-1] = turned[-1] * bias
-            return (out if basis is None else out @ basis.T).double()
 
-        return apply
+class _Inverse:
+    """A matrix of (d + 1, K) unknowns: diagonal in the basis of the columns, apart from the principal axes of the rows.
+
+    In single precision, on a gradient of length 1: it only has to point about the right way.
+    """
+
+    def __init__(
+        self,
+        largest: float,
+        rest: Any = None,
+        axes: Tensor | None = None,
+        along: Any = None,
+        bias: Any = None,
+        basis: Tensor | None = None,
+    ) -> None:
+        self._largest, self._rest, self._axes, self._along = largest, rest, axes, along
+        self._bias, self._basis = bias, basis
+
+    def __call__(self, gradient: Tensor) -> Tensor:
+        """The matrix times a gradient."""
+        if self._axes is None:
+            return gradient / self._largest
+        length, _, out = self._turned(gradient)
+        return (out if self._basis is None else out @ self._basis.T).double().mul_(length / self._largest)
+
+    def squared(self, gradient: Tensor) -> float:
+        """The gradient times the matrix times the gradient."""
+        if self._axes is None:
+            return _dot(gradient, gradient) / self._largest
+        length, turned, out = self._turned(gradient)
+        return length**2 * _dot(turned, out) / self._largest
+
+    def _turned(self, gradient: Tensor) -> tuple[float, Tensor, Tensor]:
+        """The length of a gradient, its direction and the product with it, both in the basis."""
+        assert self._axes is not None
+        length = max(float(gradient.norm()), np.finfo(float).tiny)
+        turned = (gradient / length).float()
+        turned = turned if self._basis is None else turned @ self._basis
+        out = turned * self._rest
+        out[:-1].addmm_(self._axes, (self._axes.T @ turned[:-1]) * self._along)
+        out[-1] = turned[-1] * self._bias
+        return length, turned, out
