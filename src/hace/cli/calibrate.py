@@ -5,6 +5,7 @@ Examples:
   hace calibrate runs/4cd033b43672ca23                         then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
   hace calibrate runs/4cd033b43672ca23 --accuracy 0.9 0.97 --of samples
   hace calibrate runs/4cd033b43672ca23 --confidence 0.95       promises that hold with probability 0.95
+  hace calibrate shop.safetensors --data val.npz               a file of hace export, or of HACEClassifier.save
   hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                then: hace evaluate --calibration FILE --accuracy 0.95
 
@@ -62,7 +63,8 @@ PROMISED = {
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.option
-    add("run_folder", "RUN", "a finished run; or give --hierarchy, --scores and --labels", nargs="?")
+    about = "a finished run, or a model file with --data; or give --hierarchy, --scores and --labels"
+    add("run_folder", "RUN", about, nargs="?")
     about = "shares to promise (default: 0.8 0.9 0.95 0.99, if there are enough samples)"
     add("--accuracy", "A", about, type=float, nargs="+")
     add("--of", ("samples", "answers"), "what a promise is about (default: both, where possible)", nargs="+")
@@ -104,6 +106,8 @@ def run(args: argparse.Namespace) -> None:
     if args.run_folder is None:
         found, path = calibrate_file(args, asked), Path(args.out or "calibration.json")
         found.write(path)
+    elif Path(args.run_folder).is_file() and not of_files:
+        found, path = calibrate_model(args, asked)
     elif of_files:
         raise ConfigError(f"RUN has its own data and hierarchy. Leave out {', '.join(of_files)}, or RUN.")
     else:
@@ -127,6 +131,23 @@ def run(args: argparse.Namespace) -> None:
     else:
         print(calibration_text(found))
     print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
+
+
+def calibrate_model(args: argparse.Namespace, asked: PromiseRequest) -> tuple[Calibration, Path]:
+    """Calibrate the model of a file, and write what was found into it or to --out."""
+    from hace.lab.serve.export import store_calibration
+    from hace.lab.serve.predictor import ExportedPredictor
+
+    if args.data is None:
+        raise ConfigError(f"--data must be given to calibrate {args.run_folder}: it holds no samples.")
+    predictor = ExportedPredictor(args.run_folder)
+    options = {"temperature": args.temperature, "seed": args.seed, "coarse": args.coarse}
+    found = predictor.calibrate(args.data, asked, **options, **scores_as_asked(args, predictor.hierarchy))
+    if args.out is None:
+        store_calibration(args.run_folder, found)
+    else:
+        found.write(args.out)
+    return found, Path(args.out or args.run_folder)
 
 
 def scores_as_asked(args: argparse.Namespace, h: Hierarchy) -> dict[str, Any]:

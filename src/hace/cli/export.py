@@ -28,7 +28,7 @@ from hace.errors import ConfigError
 def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     add = parser.option
-    add("run_folder", "RUN", "a finished run of `hace probe` or `hace train`")
+    add("run_folder", "RUN", "a finished run; or, with --to onnx or --page, a .safetensors file")
     add("--to", ("onnx", "safetensors", "huggingface"), "the format")
     add("--page", "FOLDER", "write the page of `hace serve` as static files; the model runs in the browser")
     add("--samples", "PATH", "with --page: photos or features to offer as buttons")

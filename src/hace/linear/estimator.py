@@ -28,7 +28,7 @@ from hace.linear import labels as reading
 from hace.linear.features import LabelledFeatures, as_weights
 from hace.linear.fit import fit_heads
 from hace.linear.lbfgs import converged_head
-from hace.linear.saved_classifier import load_classifier, save_classifier
+from hace.linear.saved_classifier import load_classifier, save_classifier, save_onnx
 from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
@@ -354,15 +354,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             right.append(self.hierarchy_.leaf_nodes[label] == nodes[held])
         return right[0].astype(float) - right[1]
 
-    def _build_loss(self, labels: str) -> HierarchicalLoss:
+    def _loss_params(self) -> dict[str, Any]:
         given = dict(self.loss_params or {})
         reserved = [name for name in ("labels", "reduction", "ignore_index") if name in given]
         if reserved:
             raise ConfigError(f"loss_params must not hold {reserved[0]!r}: the estimator sets it.")
         known = loss_parameters(self.loss) if self.loss in LOSSES else {}
         own = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
-        params = {name: value for name, value in own.items() if name in known} | given
-        return build_loss(self.loss, self.hierarchy_, labels=labels, **params)
+        return {name: value for name, value in own.items() if name in known} | given
+
+    def _build_loss(self, labels: str) -> HierarchicalLoss:
+        return build_loss(self.loss, self.hierarchy_, labels=labels, **self._loss_params())
 
     def _options(self, epochs: int, schedule: str) -> Optimization:
         shared = {name: getattr(self, name) for name in ("optimizer", "batch_size", "momentum", "max_iter")}
@@ -397,6 +399,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.n_iter_, self.history_ = head.epochs, head.history
         self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
         self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
+        self._temperature_samples = 0  # that fitted it
         self._promises, self._deepest = {}, None
         self._take_seen(seen)
         if self.hierarchy is not None and (count := len(self.unseen_classes_)):
@@ -582,7 +585,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             None if held.groups is None else np.unique(held.groups, return_inverse=True)[1]
         )
         self._promises_about, self._pooled_temperature = (pool, self.subset), held.temperature
-        self._promises = {}
+        self._promises, self._temperature_samples = {}, held.fitted
         return self
 
     def guarantee(
@@ -606,14 +609,13 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             The record: ``threshold``, ``promise``, ``cost``, ``assumptions``.
         """
         self._check_fitted()
-        pool = None if self._promised_on is None else self._promises_about[0]
-        return self._promise(pool, accuracy, confidence, of, group_share)
+        return self._promise(self._promises_about[0], accuracy, confidence, of, group_share)
 
     def _promise(
         self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None
     ) -> GuaranteedThreshold:
         """A promise about samples, or about answers to groups that are pooled in this way."""
-        if self._promised_on is None:
+        if self._promised_on is None and not self._promises:
             raise ConfigError(
                 "accuracy needs a calibrated classifier. Call calibrate(X, y) with samples that fit did not see, or give a "
                 "threshold."
@@ -623,9 +625,14 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 "accuracy must come with the subset and the pool of calibrate: a promise is about these answers. Got "
                 f"subset={reprlib.repr(self.subset)} and pool={pool!r}. Call calibrate(X, y, groups, pool=...) again."
             )
-        sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
         promise = accuracy, confidence, of
         if (*promise, group_share) not in self._promises:
+            if self._promised_on is None:  # of a file that `hace calibrate` wrote into
+                known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self._promises.values())
+                raise ConfigError(
+                    f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}."
+                )
+            sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
             options: Any = {"groups": self._promised_groups, "group_share": group_share}
             self._promises[(*promise, group_share)] = guaranteed_threshold(
                 sure, nodes, self.hierarchy_, *promise, labels="nodes", kind="node_log_probs", **options
@@ -633,11 +640,22 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return self._promises[(*promise, group_share)]
 
     def save(self, path: str | Path) -> None:
-        """Write the fitted classifier to a .safetensors file, from which no code can run; :meth:`load` reads it."""
+        """Write the fitted classifier to a .safetensors file, from which no code can run.
+
+        :meth:`load` reads it, and so do `hace predict`, `serve`, `calibrate` and `export`.
+        """
         self._check_fitted()
         save_classifier(self, path)
 
+    def to_onnx(self, path: str | Path) -> None:
+        """Write the model for any ONNX runtime, with the outputs and the document of `hace export` (docs/deployment.md)."""
+        self._check_fitted()
+        save_onnx(self, path)
+
     @classmethod
     def load(cls, path: str | Path) -> HACEClassifier:
-        """A classifier from a file of :meth:`save`."""
+        """A classifier from a file of :meth:`save`, or from a linear head on features that `hace export` wrote as such a file.
+
+        The latter is as good as trained: it answers, calibrates and continues with ``partial_fit``.
+        """
         return load_classifier(cls, path)

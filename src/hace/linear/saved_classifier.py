@@ -1,46 +1,57 @@
-"""A fitted classifier as one .safetensors file: arrays, and a JSON document in the file's metadata. Nothing in it can run.
+"""A fitted classifier as one file, in the format of :mod:`hace.linear.model_files`: `hace predict`, `serve`, `calibrate` and
+`export` take it as they take an exported run. Nothing in it can run.
 
-The document, under the key "hace":
+Beside what every such file has, the document holds under "estimator"
 
-    format         "hace.classifier.1"
     version        version of hace that wrote it
-    params         parameters of the estimator but the hierarchy
-    hierarchy      the fitted hierarchy, as `hace hierarchy --to json` writes it; "given" says if it was a parameter
+    params         parameters of the estimator but the hierarchy; "given" says if that was one
     classes        dtype of the labels, what integers are, and the values where they are not ids
-    ...            labels of the loss, seen labels, features and their names, temperature, iterations, history
+    ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
-Under the key "sha256" stands the checksum of document and arrays: a flipped bit is an error, not another answer.
-
-The arrays are "coef" (outputs, features), "intercept" (outputs,), "order" (classes,), the label of each class, and, of a
-calibrated classifier, "promised_log_probs" (samples, nodes) and "promised_nodes" (samples,).
+and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, "order" (classes,), the label of
+each class, and, of a calibrated classifier, "promised_log_probs" (samples, nodes) and "promised_nodes" (samples,).
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
+import copy
 from collections.abc import Mapping
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from torch import nn
 
-from hace.checks import check_choice
-from hace.errors import ConfigError, FormatError
-from hace.files.documents import parse_json
-from hace.files.weights import first_line, read_safetensors_arrays, weights_hash, write_safetensors
-from hace.files.writing import json_bytes, without_nan
-from hace.formats import parse_hierarchy, render_hierarchy
+from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration, parse_calibration
+from hace.decisions.promises import PROMISES
+from hace.errors import ConfigError, DataError, FormatError
+from hace.files.weights import first_line, read_safetensors_arrays
+from hace.files.writing import atomic_path, without_nan, writing
 from hace.hierarchy import Hierarchy
 from hace.linear.labels import LabelReading, read_classes, reading_of
+from hace.linear.model_files import (
+    DOCUMENT,
+    ScoredModel,
+    check_seal,
+    collapse,
+    hierarchy_of,
+    last_layer,
+    new_document,
+    open_onnx,
+    parse_document,
+    seal,
+    write_checked,
+    write_onnx,
+    write_tensors,
+)
+from hace.losses.base import HierarchicalLoss
 
 if TYPE_CHECKING:
     from hace.linear.estimator import HACEClassifier
 
-_FORMAT = "hace.classifier.1"
-_DOCUMENT, _CHECKSUM = "hace", "sha256"  # keys of the metadata
 # Types of labels, by the kind of their dtype.
 _TYPES = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}
 _PAIRS = "pairs"
@@ -48,6 +59,100 @@ _PAIRS = "pairs"
 
 def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
     """See :meth:`hace.HACEClassifier.save`."""
+    if Path(path).suffix.lower() != ".safetensors":
+        raise ConfigError(f"path must end in .safetensors: readers go by it. Got {str(path)!r}.")
+    model, document = _model(clf)
+    document["estimator"] = _record(clf)
+    arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
+    if document["calibration"] is not None and clf._promised_on is not None:
+        logs, nodes = map(torch.from_numpy, clf._promised_on)
+        arrays |= {"promised_log_probs": logs, "promised_nodes": nodes}
+        if clf._promised_groups is not None:
+            arrays["promised_groups"] = torch.from_numpy(clf._promised_groups)
+    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
+        write_tensors(arrays, document, temporary)
+        seal(temporary)
+
+
+def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
+    """See :meth:`hace.HACEClassifier.to_onnx`."""
+    if Path(path).suffix.lower() != ".onnx":
+        raise ConfigError(f"path must end in .onnx: readers go by it. Got {str(path)!r}.")
+    model, document = for_onnx(*_model(clf))
+    x = torch.randn(2, clf.n_features_in_, generator=torch.Generator().manual_seed(0))
+    write_checked(path, partial(write_onnx, model, document, x), open_onnx, model, x)
+
+
+def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredModel, dict[str, Any]]:
+    """The model in single precision, with path sums collapsed, and its document without what only the estimator needs."""
+    network, loss, head = copy.deepcopy(model.network).float(), model.loss, dict(document["head"])
+    if loss is not None and loss.head.outputs == "paths" and collapse(network, loss):
+        head |= {"num_outputs": model.hierarchy.num_leaves, "loss": None}
+        loss = None
+    model = ScoredModel(network, loss, model.hierarchy, model.outputs, model.temperature)
+    kept = {key: value for key, value in document.items() if key != "estimator"}
+    kept |= {"head": head, "input": {**document["input"], "dtype": "float32"}}
+    return model.eval().requires_grad_(False), kept
+
+
+def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
+    """The classifier as a model of files, with its document."""
+    loss, h = clf.loss_, clf.hierarchy_
+    plain = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
+    needed = None if plain or loss.score_outputs == "nodes" else loss
+    calibration = _calibration(clf)
+    temperature = clf.temperature_ if calibration is None else calibration.temperature
+    layer = last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
+    network = nn.Sequential()
+    network.add_module("head", layer)
+    document = new_document(
+        h,
+        loss.score_outputs,
+        {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"},
+        calibration,
+        temperature=float(temperature),
+        preprocessing=None,
+        run=None,
+        loss=clf.loss,
+        head={
+            "num_outputs": loss.num_outputs,
+            "loss": None
+            if needed is None
+            else {"name": clf.loss, "options": _plain(clf._loss_params(), "loss_params")},
+            "tree": "own",
+        },
+        model=None,
+        architecture={"kind": "probe", "model": None, "scaling": "none"},
+    )
+    model = ScoredModel(network, needed, h, loss.score_outputs, float(temperature))
+    return model.eval().requires_grad_(False), document
+
+
+def _calibration(clf: HACEClassifier) -> Calibration | None:
+    """What the commands promise with the classifier; None where it is not calibrated, or for another subset."""
+    pool, subset = clf._promises_about
+    if subset != clf.subset or (clf._promised_on is None and not clf._promises):
+        return None
+    found = []
+    for of in PROMISES:
+        for accuracy in ACCURACIES:
+            try:
+                found.append(clf._promise(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None))
+            except (ConfigError, DataError):  # too few samples for it
+                continue
+    samples = 0 if clf._promised_on is None else len(clf._promised_on[1])
+    listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
+    counts = samples, clf._temperature_samples
+    about = clf.loss_.score_outputs, clf.hierarchy_.fingerprint
+    if not found:
+        return None
+    return Calibration(
+        clf._pooled_temperature, tuple(found), "calibrate", *counts, *about, pool=pool, subset=listed
+    )
+
+
+def _record(clf: HACEClassifier) -> dict[str, Any]:
+    """What the estimator needs beyond the model."""
     from hace import __version__
 
     kind = clf.classes_.dtype.kind
@@ -56,21 +161,10 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
             f"Labels must be strings, numbers or booleans to be saved. Got {clf.classes_.dtype}."
         )
     params = clf.get_params(deep=False)
-    reading = clf._reading
-    positions = clf.hierarchy is not None and not any(isinstance(label, str) for label in reading.nodes)
-    arrays = {"coef": clf.coef_, "intercept": clf.intercept_, "order": reading.order}
-    pool, subset = clf._promises_about
-    about = {} if pool is None else {"pooled": {"how": pool, "temperature": clf._pooled_temperature}}
-    if clf._promised_on is not None and subset == clf.subset:  # promises are about the answers of this subset
-        arrays |= {"promised_log_probs": clf._promised_on[0], "promised_nodes": clf._promised_on[1]}
-        if clf._promised_groups is not None:
-            arrays["promised_groups"] = clf._promised_groups
-    document = {
-        "format": _FORMAT,
+    positions = clf.hierarchy is not None and not any(isinstance(label, str) for label in clf._reading.nodes)
+    return {
         "version": __version__,
-        **about,
         "params": {name: _plain(value, name) for name, value in params.items() if name != "hierarchy"},
-        "hierarchy": json.loads(render_hierarchy(clf.hierarchy_, "json")),
         "given": clf.hierarchy is not None,
         "classes": {
             "dtype": clf.classes_.dtype.str,
@@ -80,83 +174,120 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
         "labels": clf.loss_.labels,
         "coarse_labels": clf.coarse_labels_,
         "seen": clf._seen.tolist(),
-        "features": int(clf.n_features_in_),
         "feature_names": list(map(str, clf.feature_names_in_)) if hasattr(clf, "feature_names_in_") else None,
         "temperature": float(clf.temperature_),
         "iterations": int(clf.n_iter_),
         "calls": int(clf._calls),
         "history": _plain(without_nan(clf.history_), "history"),
     }
-    text = json.dumps(document, allow_nan=False)
-    write_safetensors(path, arrays, {_DOCUMENT: text, _CHECKSUM: _checksum(text, arrays)})
 
 
 def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassifier:
     """See :meth:`hace.HACEClassifier.load`."""
+    path = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     arrays, metadata = read_safetensors_arrays(path)
-    document = parse_json(metadata.get(_DOCUMENT, "null"), str(path))
-    if not isinstance(document, dict) or document.get("format") != _FORMAT:
-        raise FormatError(f"{path} must be written by HACEClassifier.save. It holds no document {_FORMAT!r}.")
-    if metadata.get(_CHECKSUM) != _checksum(metadata[_DOCUMENT], arrays):
-        raise FormatError(
-            f"{path} is damaged: its content does not match its checksum. Save the classifier again, or get another copy."
-        )
+    document = parse_document(metadata.get(DOCUMENT), str(path))
+    check_seal(path, document.get("sha256"))
+    h = hierarchy_of(document, path)
+    if "estimator" not in document:
+        document, arrays = _of_run(document, arrays, path)
     try:
-        return _restored(kind, document, arrays)
+        return _restored(kind, document, arrays, h)
     except KeyError as error:
         raise FormatError(f"{path} is damaged: {error.args[0]!r} is missing.") from error
     except (TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path} is damaged: {first_line(error)}") from error
 
 
-def _checksum(document: str, arrays: Mapping[str, np.ndarray]) -> str:
-    """The SHA-256 of what a file holds."""
-    state = {name: torch.from_numpy(np.array(array)) for name, array in arrays.items()}
-    return hashlib.sha256((document + weights_hash(state)).encode()).hexdigest()
+def _of_run(
+    document: Mapping[str, Any], arrays: Mapping[str, np.ndarray], path: Path
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """The head of an exported run as a classifier of the features it was trained on, with their scaling in its weights."""
+    made, head = document["architecture"], document["head"]
+    if made["kind"] != "probe" or made["model"] is not None or made["scaling"] == "unit" or "layer" in head:
+        raise FormatError(
+            f"{path} must be a linear model of features as they are, to be an estimator. Its features are images, or scaled to "
+            "length 1. Use hace.Predictor.from_run, which does that."
+        )
+    weight = arrays["head.weight"].astype(np.float64)
+    bias = arrays["head.bias"].astype(np.float64) if "head.bias" in arrays else np.zeros(len(weight))
+    if made["scaling"] == "standard":
+        weight = weight / arrays["std"]
+        bias = bias - weight @ arrays["mean"]
+    known = head["loss"] or {
+        "name": {"leaves": "cross_entropy", "nodes": "hce"}[document["outputs"]["scores"]]
+    }
+    params = {"loss": known["name"], "loss_params": _plain(known.get("options", {}), "loss_params")}
+    leaves = len(document["classes"])
+    record = {"params": params, "given": True, "classes": {"dtype": "<U1", "are": "ids"}, "labels": "leaves"}
+    record |= {"coarse_labels": "auto", "seen": list(range(len(document["nodes"]))), "feature_names": None}
+    record |= {"temperature": document["temperature"], "iterations": 0, "calls": 0, "history": []}
+    found = {"head.weight": weight, "head.bias": bias, "order": np.arange(leaves)}
+    return {**document, "estimator": record}, found
 
 
 def _restored(
-    kind: type[HACEClassifier], document: Mapping[str, Any], arrays: Mapping[str, np.ndarray]
+    kind: type[HACEClassifier],
+    document: Mapping[str, Any],
+    arrays: Mapping[str, np.ndarray],
+    h: Hierarchy,
 ) -> HACEClassifier:
-    h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
-    params = {name: _restored_param(value) for name, value in document["params"].items()}
-    clf = kind(h if document["given"] else None, **params)
-    clf._reading = _reading(document, _array(arrays, "order", np.int64, (None,)), h)
+    record = document["estimator"]
+    params = {name: _restored_param(value) for name, value in record["params"].items()}
+    clf = kind(h if record["given"] else None, **params)
+    clf._reading = _reading(record, _array(arrays, "order", np.int64, (None,)), h)
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
-    check_choice("labels", document["labels"], ("leaves", "nodes"), FormatError)
-    clf.loss_, clf.coarse_labels_ = clf._build_loss(document["labels"]), str(document["coarse_labels"])
-    clf.n_features_in_ = int(document["features"])
-    if document["feature_names"] is not None:
-        clf.feature_names_in_ = np.array(document["feature_names"], dtype=object)
+    if record["labels"] not in ("leaves", "nodes"):
+        raise FormatError(f"labels must be 'leaves' or 'nodes'. Got {record['labels']!r}.")
+    clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
+    clf.n_features_in_ = int(document["input"]["shape"][1])
+    if record["feature_names"] is not None:
+        clf.feature_names_in_ = np.array(record["feature_names"], dtype=object)
         if clf.feature_names_in_.shape != (clf.n_features_in_,):
             raise FormatError(f"feature_names must be {clf.n_features_in_} names.")
     outputs = clf.loss_.num_outputs
-    clf.coef_ = _array(arrays, "coef", np.float64, (outputs, clf.n_features_in_))
-    clf.intercept_ = _array(arrays, "intercept", np.float64, (outputs,))
-    clf.temperature_ = float(document["temperature"])
+    clf.coef_ = _array(arrays, "head.weight", np.float64, (outputs, clf.n_features_in_))
+    clf.intercept_ = _array(arrays, "head.bias", np.float64, (outputs,))
+    clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
     if not 0 < clf.temperature_ < np.inf:
         raise FormatError(f"temperature must be a number above 0. Got {clf.temperature_}.")
-    clf.n_iter_, clf.history_ = int(document["iterations"]), _restored_param(document["history"])
-    clf._calls = int(document["calls"])
-    clf._take_seen(np.array(document["seen"], dtype=np.int64))
-    clf._promised_on, clf._promised_groups = None, None
-    pooled = document.get("pooled", {"how": None, "temperature": clf.temperature_})
-    clf._promises_about, clf._pooled_temperature = (pooled["how"], clf.subset), float(pooled["temperature"])
-    clf._promises, clf._deepest = {}, None
-    if "promised_nodes" in arrays:
-        nodes = _array(arrays, "promised_nodes", np.int64, (None,))
-        if len(nodes) and not 0 <= nodes.min() <= nodes.max() < h.num_nodes:
-            raise FormatError(f"promised_nodes must be from 0 to {h.num_nodes - 1}.")
-        sure = _array(arrays, "promised_log_probs", np.float64, (len(nodes), h.num_nodes), finite=False)
-        clf._promised_on = sure, nodes
-        if "promised_groups" in arrays:
-            clf._promised_groups = _array(arrays, "promised_groups", np.int64, (len(nodes),))
+    clf.n_iter_, clf.history_ = int(record["iterations"]), _restored_param(record["history"])
+    clf._calls = int(record["calls"])
+    seen = np.array(record["seen"], dtype=np.int64)
+    if len(seen) and not 0 <= seen.min() <= seen.max() < h.num_nodes:
+        raise FormatError(f"seen must be from 0 to {h.num_nodes - 1}.")
+    clf._take_seen(seen)
+    clf._promised_on, clf._promised_groups, clf._promises, clf._deepest = None, None, {}, None
+    clf._promises_about, clf._temperature_samples = (None, clf.subset), 0
+    if document["calibration"] is not None:
+        _calibrate(clf, parse_calibration(document["calibration"], "its document"), arrays, h)
     return clf
 
 
-def _reading(document: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
-    classes = document["classes"]
-    if not document["given"]:
+def _calibrate(
+    clf: HACEClassifier, made: Calibration, arrays: Mapping[str, np.ndarray], h: Hierarchy
+) -> None:
+    """The promises of a file: those it lists, and all others too where it has the samples behind them."""
+    subset = clf.subset if "promised_nodes" in arrays or made.subset is None else list(made.subset)
+    clf._promises_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
+    clf._pooled_temperature = made.temperature
+    if made.pool is None:
+        clf.temperature_ = made.temperature
+    clf._promises = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
+    if "promised_nodes" not in arrays:
+        return
+    nodes = _array(arrays, "promised_nodes", np.int64, (None,))
+    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < h.num_nodes:
+        raise FormatError(f"promised_nodes must be from 0 to {h.num_nodes - 1}.")
+    sure = _array(arrays, "promised_log_probs", np.float64, (len(nodes), h.num_nodes), finite=False)
+    clf._promised_on = sure, nodes
+    if "promised_groups" in arrays:
+        clf._promised_groups = _array(arrays, "promised_groups", np.int64, (len(nodes),))
+
+
+def _reading(record: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
+    classes = record["classes"]
+    if not record["given"]:
         values = np.array(classes["values"], dtype=_dtype(classes["dtype"]))
         if not all(a < b for a, b in pairwise(values.tolist())):
             raise FormatError("values of classes must increase strictly.")

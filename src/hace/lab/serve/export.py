@@ -1,42 +1,27 @@
-"""A finished run as one file for deployment, ONNX or safetensors, or as a folder as model hubs have them.
+"""A finished run as one file (:mod:`hace.linear.model_files`), or as a folder as model hubs have them.
 
-    export_run("runs/4cd033b43672ca23", "birds.onnx")
-    Predictor.from_run("birds.onnx").predict("photos", threshold=0.9)       # needs onnxruntime, and neither timm nor the run
-
-A file gives three outputs: ``scores`` (logits, before any temperature), ``leaf_probabilities`` (B, n) in label order and
-``node_probabilities`` (B, N) in node order, both at the run's temperature. Beside them it holds one JSON document, described
-in docs/deployment.md: preprocessing, ids of classes and nodes, hierarchy, temperature, and thresholds that keep promises.
-
-A file that is opened comes from anywhere: its bytes are compared with its checksum, and every value of its document is
-checked, so that what uses it can trust it.
+export_run("runs/4cd033b43672ca23", "birds.onnx")
+Predictor.from_run("birds.onnx").predict("photos", threshold=0.9)       # needs onnxruntime, and neither timm nor the run
 """
 
 from __future__ import annotations
 
-import hashlib
-import json
-import logging
-import mmap
-import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from hace.checks import check_choice, is_number
 from hace.decisions.calibration import Calibration, parse_calibration
 from hace.draw import templates
-from hace.errors import ConfigError, FormatError, HaceError, shorten
-from hace.files.documents import parse_json
+from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
-from hace.formats import parse_hierarchy, render_hierarchy
-from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 from hace.lab.features.backbones import POOLS, bare_model, check_backbone_name, pooled
 from hace.lab.features.text import encoder_record
@@ -46,62 +31,40 @@ from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.load_run import backbone_of, load_probe, load_trained, open_finished
 from hace.lab.serve.run_calibration import calibration_of
+from hace.linear.model_files import (
+    ABSENT,
+    DOCUMENT,
+    UNSEALED,
+    Program,
+    ScoredModel,
+    check_seal,
+    collapse,
+    hierarchy_of,
+    is_whole,
+    last_layer,
+    new_document,
+    open_onnx,
+    parse_document,
+    seal,
+    write_checked,
+    write_onnx,
+    write_tensors,
+)
+from hace.linear.saved_classifier import for_onnx
 from hace.losses.base import HierarchicalLoss
-from hace.losses.poincare_head import PoincareBall, PoincareHead
+from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import build_loss
 from hace.metrics.evaluation import CARRIED_UP
 from hace.settings import from_dict
 
-EXPORT_FORMAT = "hace.export.1"
-DOCUMENT = "hace"  # the key of the document in a file's metadata
-OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
 LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for
 _INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
 FILES = ("onnx", "safetensors")  # each also the suffix of its files
-TOLERANCE = 1e-4  # between a written file and the model, in probability
 _CARD = {  # heading of the results: metrics of the model card; None: all
     "leaves": ("top-1", "top-5", "severity", "HD@1"),
     CARRIED_UP: None,
     "calibration error (ECE) by level": None,
 }
-_ABSENT = object()
-
-
-class ScoredModel(nn.Module):
-    """A network and the steps to probabilities: its loss makes scores of its outputs; without one they are scores already."""
-
-    column: Tensor
-    ancestor: Tensor
-    leaf_nodes: Tensor
-
-    def __init__(
-        self,
-        network: nn.Module,
-        loss: HierarchicalLoss | None,
-        hierarchy: Hierarchy,
-        outputs: str,
-        temperature: float,
-    ) -> None:
-        super().__init__()
-        self.network, self.loss, self.outputs, self.temperature = network, loss, outputs, temperature
-        self.num_nodes = hierarchy.num_nodes
-        ancestor, below = hierarchy.reachability()
-        if outputs == "leaves":
-            kept = hierarchy.labels[below] >= 0
-            ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
-        for name, array in (("ancestor", ancestor), ("column", below), ("leaf_nodes", hierarchy.leaf_nodes)):
-            self.register_buffer(name, torch.tensor(np.array(array, dtype=np.int64)), persistent=False)
-
-    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Scores (B, C), probabilities of the classes (B, n) and of the nodes (B, N)."""
-        z = self.network(x)
-        scores = z if self.loss is None else self.loss.leaf_logits(z)
-        q = (scores / self.temperature).softmax(dim=1)
-        leaves = q
-        if self.outputs == "nodes":
-            leaves = (scores.index_select(1, self.leaf_nodes) / self.temperature).softmax(dim=1)
-        nodes = q.new_zeros(q.shape[0], self.num_nodes)
-        return scores, leaves, nodes.index_add(1, self.ancestor, q.index_select(1, self.column))
 
 
 class ProbeNetwork(nn.Module):
@@ -123,7 +86,7 @@ class ProbeNetwork(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw outputs (B, C)."""
-        x = x if self.model is None else pooled(self.model, x, self.pool)
+        x = x.to(self.head.weight.dtype) if self.model is None else pooled(self.model, x, self.pool)
         if self.scaling == "standard":
             x = (x - self.get_buffer("mean")) / self.get_buffer("std")
         elif self.scaling == "unit":
@@ -134,45 +97,6 @@ class ProbeNetwork(nn.Module):
         return self.head(x)
 
 
-def last_layer(
-    weight: Tensor, bias: Tensor | None, ball: PoincareBall | None = None
-) -> nn.Linear | PoincareHead:
-    """A layer with these weights, hyperbolic where there is a ball."""
-    outputs, inputs = weight.shape
-    if ball is None:
-        layer = nn.Linear(inputs, outputs, bias=bias is not None)
-    else:
-        layer = PoincareHead(inputs, outputs, curvature=ball.curvature, clip=ball.clip)
-        bias = weight.new_zeros(outputs) if bias is None else bias
-    layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
-    return layer
-
-
-# --- the checksum: the document holds the sha256 of the whole file, computed with zeros in its own place
-
-UNSEALED = "0" * 64
-
-
-def seal(path: str | Path) -> None:
-    """Put the checksum of a file whose document has `UNSEALED` as its sha256 into its place."""
-    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
-        place = content.find(UNSEALED.encode())
-        content[place : place + 64] = hashlib.sha256(content).hexdigest().encode()
-
-
-def _check_seal(path: str, recorded: Any) -> None:
-    """Refuse a file that changed since it was written."""
-    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as content:
-        place = content.find(str(recorded).encode(errors="replace"))
-        if 0 <= place <= len(content) - 64:
-            content[place : place + 64] = UNSEALED.encode()
-        found = hashlib.sha256(content).hexdigest()
-    if place < 0 or found != recorded:
-        raise FormatError(
-            f"{path} is damaged: its bytes are not those that `hace export` wrote. Copy it again, or export the run again."
-        )
-
-
 # --- writing
 
 
@@ -180,20 +104,26 @@ def _check_seal(path: str, recorded: Any) -> None:
 class Export:
     """A run, ready to be written: its model, from images or features to `OUTPUTS`, its document, and an example input."""
 
-    run: Run
+    run: Run | None  # None for the model of a file
     model: ScoredModel
     document: dict[str, Any]
     example: Tensor
 
 
 def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Export:
-    """The model of a finished run with its document; arguments as of :func:`export_run`."""
+    """The model of a finished run, or of a .safetensors file, with its document; arguments as of :func:`export_run`."""
+    if Path(folder).is_file():
+        program = open_program(folder)
+        if program.model is None or checkpoint is not None:
+            raise ConfigError(f"{folder} must be a run, or a .safetensors file (without --checkpoint).")
+        model, document = for_onnx(program.model, program.document)
+        return _export(None, model, document | {"sha256": UNSEALED})
     run = open_finished(folder)
     network, loss, view, made = _parts(run, checkpoint)
     h = run.hierarchy
     scored = ScoreView(loss, h, temperature=1.0)
     flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
-    collapsed = loss.head.outputs == "paths" and flat and _collapse(network, loss)
+    collapsed = loss.head.outputs == "paths" and flat and collapse(network, loss)
     over_leaves = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
     needed = None if collapsed or over_leaves or scored.outputs == "nodes" else loss
     calibration = calibration_of(run) if (run.folder / CALIBRATION).is_file() else None
@@ -201,33 +131,30 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
     temperature = fitted if calibration is None else calibration.temperature
     model = ScoredModel(network, needed, h, scored.outputs, temperature).eval().requires_grad_(False)
     shape = (network.head.in_features,) if view is None else (3, view["size"], view["size"])
-    document = {
-        "format": EXPORT_FORMAT,
-        "sha256": UNSEALED,
-        "input": {
-            "name": "features" if view is None else "images",
-            "shape": ["batch", *shape],
-            "dtype": "float32",
-        },
-        "outputs": {"scores": scored.outputs, "leaf_probabilities": "leaves", "node_probabilities": "nodes"},
-        "preprocessing": view,
-        "temperature": temperature,
-        "calibration": None if calibration is None else calibration.to_dict(),
-        "classes": list(h.leaves),
-        "nodes": list(h.nodes),
-        "hierarchy": json.loads(render_hierarchy(h, "json")),
-        "run": run.id,
-        "loss": run.config.loss.name,
-        "head": {
+    document = new_document(
+        h,
+        scored.outputs,
+        {"name": "features" if view is None else "images", "shape": ["batch", *shape]},
+        calibration,
+        preprocessing=view,
+        temperature=temperature,
+        run=run.id,
+        loss=run.config.loss.name,
+        head={
             "num_outputs": h.num_leaves if collapsed else loss.num_outputs,
             "loss": None if needed is None else run.config.loss.to_dict(),
             "tree": "own" if loss.hierarchy.fingerprint == h.fingerprint else "another",
             **({} if flat else {"layer": run.config.head.to_dict()}),
         },
-        "model": made["model"],
-        "architecture": made,
-    }
-    return Export(run, model, document, torch.randn(2, *shape, generator=torch.Generator().manual_seed(0)))
+        model=made["model"],
+        architecture=made,
+    )
+    return _export(run, model, document)
+
+
+def _export(run: Run | None, model: ScoredModel, document: dict[str, Any]) -> Export:
+    shape, generator = document["input"]["shape"][1:], torch.Generator().manual_seed(0)
+    return Export(run, model, document, torch.randn(2, *shape, generator=generator))
 
 
 def _parts(
@@ -266,58 +193,17 @@ def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> di
     return {"steps": steps, **sizes, "mean": list(mean), "std": list(std)}
 
 
-def _collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
-    """Make the last layer of path sums an ordinary layer over the classes; False where it is not a linear layer."""
-    layers = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
-    if not layers or layers[-1][1].out_features != loss.num_outputs:
-        return False
-    name, layer = layers[-1]
-    weight, bias = loss.collapse(layer.weight.data, None if layer.bias is None else layer.bias.data)
-    network.set_submodule(name, last_layer(weight, bias))
-    return True
-
-
 def write_export(export: Export, path: str | Path, to: str) -> float:
     """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
-    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        {"onnx": _write_onnx, "safetensors": _write_safetensors}[to](export, temporary)
-        seal(temporary)
-        # Another number of samples than the example.
-        x = torch.cat([export.example, export.example.flip(0) * 2])
-        with torch.no_grad():
-            expected = export.model(x)
-        found = open_program(temporary).run(x)
-        difference = max(float((a - b).abs().max()) for a, b in zip(found[1:], expected[1:], strict=True))
-        if not difference <= TOLERANCE:
+    model, document = export.model, export.document
+    write = partial(write_onnx, model, document, export.example)
+    if to == "safetensors":
+        if document["head"]["loss"] is not None and document["head"]["tree"] == "another":
             raise ConfigError(
-                f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: this format "
-                "does not suit the model. Try another --to."
+                "to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'."
             )
-        return difference
-
-
-def _write_onnx(export: Export, path: Path) -> None:
-    optional("onnx", "Writing ONNX", "export")
-    optional("onnxscript", "Writing ONNX", "export")
-    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        names = {"input_names": [export.document["input"]["name"]], "output_names": list(OUTPUTS)}
-        shapes = ({0: torch.export.Dim("batch")},)
-        program: Any = torch.onnx.export(
-            export.model, (export.example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
-        )
-    program.model.metadata_props[DOCUMENT] = json.dumps(export.document)
-    program.save(str(path), external_data=False)
-
-
-def _write_safetensors(export: Export, path: Path) -> None:
-    save = optional("safetensors.torch", "Writing .safetensors").save
-    if export.document["head"]["loss"] is not None and export.document["head"]["tree"] == "another":
-        raise ConfigError("to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'.")
-    tensors = {name: tensor.contiguous() for name, tensor in export.model.network.state_dict().items()}
-    # save_file would leave the file readable by its owner only
-    path.write_bytes(save(tensors, metadata={DOCUMENT: json.dumps(export.document), "format": "pt"}))
+        write = partial(write_tensors, model.network.state_dict(), document)
+    return write_checked(path, write, open_program, model, export.example)
 
 
 def export_run(
@@ -327,11 +213,11 @@ def export_run(
     *,
     checkpoint: str | Path | None = None,
 ) -> tuple[Path, Export, float]:
-    """Write a finished run as one file, or as a folder for a model hub; see the module.
+    """Write a finished run as one file, or as a folder for a model hub; or a .safetensors file as ONNX.
 
     Args:
-        folder: The run directory.
-        path: The file or folder to write; None: model.onnx, model.safetensors or huggingface in the run directory.
+        folder: The run directory, or a file of `export_run` or :meth:`hace.HACEClassifier.save`.
+        path: The file or folder to write; None: model.onnx, model.safetensors or huggingface in the run, or FILE.onnx.
         to: "onnx", "safetensors" or "huggingface"; None: by the suffix of `path`.
         checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
 
@@ -348,9 +234,12 @@ def export_run(
     check_choice("to", to, (*FILES, "huggingface"))
     if path is not None and to in FILES and suffix != to:  # before the run and its model are read
         raise ConfigError(f"a file for {to} must end in .{to}: readers go by it. Got {str(path)!r}.")
+    if Path(folder).is_file() and to != "onnx":
+        raise ConfigError(f"to must be onnx for a file. Got {to!r}. Give the run for other formats.")
     export = prepare(folder, checkpoint=checkpoint)
     name = f"model.{to}" if to in FILES else to
-    out = export.run.folder / name if path is None else Path(path)
+    home = Path(folder).with_suffix(".onnx") if export.run is None else export.run.folder / name
+    out = home if path is None else Path(path)
     if path is None and out.is_symlink():
         raise ConfigError(f"{out} must be of the run. Got a link. Remove it, or name another --out (path=).")
     difference = write_hub_folder(export, out) if to == "huggingface" else write_export(export, out, to)
@@ -359,6 +248,7 @@ def export_run(
 
 def write_hub_folder(export: Export, folder: str | Path) -> float:
     """Write config.json, model.safetensors and a model card, README.md: whole or not at all; as :func:`write_export`."""
+    assert export.run is not None
     if export.run.config.head.ball is not None:  # whose weights timm would read as those of a linear layer
         raise ConfigError("A model for a hub must end in a linear layer. Got a hyperbolic head.")
     with atomic_folder(folder) as temporary:
@@ -370,7 +260,7 @@ def write_hub_folder(export: Export, folder: str | Path) -> float:
 
 def hub_config(export: Export) -> dict[str, Any]:
     """config.json: the keys that timm and transformers use, and the whole document under "hace"."""
-    document, h = export.document, export.run.hierarchy
+    document, h = export.document, export.model.hierarchy
     titles, view = node_titles(h), document["preprocessing"]
     names = titles if document["outputs"]["scores"] == "nodes" else [titles[v] for v in h.leaf_nodes.tolist()]
     count = {"num_classes": document["head"]["num_outputs"]}
@@ -394,6 +284,7 @@ def hub_config(export: Export) -> dict[str, Any]:
 def model_card(export: Export, name: str) -> str:
     """README.md: what the model is, how good it is and on what, how to use it, and what it cannot do."""
     run, document = export.run, export.document
+    assert run is not None
     result: dict[str, Any] = {"samples": 0, "split": None, "metrics": None, **(run.result or {})}
     metrics = [
         (metric if heading == "leaves" else f"{heading}: {metric}", value)
@@ -409,40 +300,14 @@ def model_card(export: Export, name: str) -> str:
     )
 
 
-# --- the document
-
-
-def _whole(value: Any, largest: int = 10**9) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
-
-
-def _shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) in (2, 4) and all(map(_whole, value[1:]))
+# --- opening a file
 
 
 def _triple(value: Any, above: float) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
 
 
-_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: _whole(v, LARGEST_IMAGE))
-_IDS = ("a list of ids", lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v))
-_OR_NULL = ("a mapping or null", lambda v: v is None or isinstance(v, dict))
-# The place of a value, and what it must be: one of some words, a type, or a test with its rule in words.
-_ALWAYS: dict[str, Any] = {
-    "input.name": ("images", "features"),
-    "input.shape": ("a list of the batch and sizes of at least 1", _shape),
-    "outputs.scores": ("leaves", "nodes"),
-    "temperature": ("a number above 0", lambda v: is_number(v) and v > 0),
-    "calibration": _OR_NULL,
-    "classes": _IDS,
-    "nodes": _IDS,
-    "hierarchy": dict,
-    "run": str,
-    "head.num_outputs": ("a whole number of at least 1", _whole),
-    "head.loss": _OR_NULL,
-    "architecture.kind": ("train", "probe"),
-    "architecture.model": ("a name or null", lambda v: v is None or isinstance(v, str)),
-}
+_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: is_whole(v, LARGEST_IMAGE))
 _OF_IMAGES: dict[str, Any] = {
     "preprocessing.resize": _SIDE,
     "preprocessing.size": _SIDE,
@@ -451,99 +316,19 @@ _OF_IMAGES: dict[str, Any] = {
     "preprocessing.std": ("three numbers above 0", lambda v: _triple(v, 0)),
     "architecture.model": str,
 }
-_OF_FEATURES: dict[str, Any] = {
-    "preprocessing": ("null, because the model takes features", lambda v: v is None),
-    "architecture.kind": ("'probe', because the model takes features", lambda v: v == "probe"),
-    "input.shape": ("the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
-}
+
 _OF_PROBES: dict[str, Any] = {
     "architecture.scaling": ("unit", "standard", "none"),
-    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or v in POOLS),
+    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is ABSENT or v in POOLS),
 }
-_OF_LOSSES: dict[str, Any] = {"head.loss.name": str, "head.loss.options": dict}
-
-
-def _problem(place: str, rule: Any, value: Any) -> str | None:
-    """What is wrong with the value at a place."""
-    if isinstance(rule, type):
-        words, fits = {str: "text", dict: "a mapping"}[rule], isinstance(value, rule)
-    elif callable(rule[1]):
-        words, fits = rule[0], rule[1](value)
-    else:
-        words, fits = f"one of {', '.join(rule)}", isinstance(value, str) and value in rule
-    got = "nothing" if value is _ABSENT else shorten(repr(value), 60)
-    return None if fits else f"{place} must be {words}. Got {got}."
-
-
-def parse_document(text: str | None, path: str) -> dict[str, Any]:
-    """The document in a file's metadata; an error lists every value that is wrong."""
-    document = parse_json(text, path) if text else None
-    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
-        raise FormatError(f"{path} must be written by `hace export`. It holds no document {EXPORT_FORMAT!r}.")
-    parts = [_ALWAYS, _OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES]
-    parts += [_OF_PROBES] if _at(document, "architecture.kind") == "probe" else []
-    parts += [_OF_LOSSES] if _at(document, "head.loss") is not None else []
-    found = [_problem(place, rule, _at(document, place)) for part in parts for place, rule in part.items()]
-    problems = [problem for problem in found if problem is not None]
-    if not problems and document["preprocessing"] is not None:
-        size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
-        if shape != [3, size, size]:
-            problems = [f"input.shape must be that of images of preprocessing.size, {size}. Got {shape}."]
-    if problems:
-        raise FormatError([f"{path} is damaged: {problem}" for problem in problems])
-    return document
-
-
-def _at(document: Mapping[str, Any], place: str) -> Any:
-    """The value at a place such as "input.name"; `_ABSENT` where there is none."""
-    value: Any = document
-    for key in place.split("."):
-        value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
-    return value
-
-
-def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
-    """The hierarchy of a document, if its ids are those of the columns."""
-    try:
-        h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
-    except HaceError as error:
-        raise FormatError(f"{path} is damaged: its hierarchy cannot be read. {error}") from error
-    if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
-        raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
-    return h
-
-
-def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
-    """The calibration of a document that has one, if it was made for this model."""
-    found = parse_calibration(document["calibration"], path)
-    for name, theirs, ours in (
-        ("hierarchy", found.hierarchy, hierarchy.fingerprint),
-        ("outputs", found.outputs, document["outputs"]["scores"]),
-        ("temperature", found.temperature, document["temperature"]),
-    ):
-        if theirs != ours:
-            raise FormatError(
-                f"{path} is damaged: its calibration must be for this model. Its {name} is {theirs}, the model's {ours}. "
-                "Export the run again."
-            )
-    return found
-
-
-# --- opening a file
-
-
-class Program(NamedTuple):
-    """An opened file: its document, and a function from inputs to scores, probabilities of classes and of nodes."""
-
-    document: dict[str, Any]
-    run: Callable[[Tensor], tuple[Tensor, ...]]
+_parsed = partial(parse_document, of_images=_OF_IMAGES, of_probes=_OF_PROBES)
 
 
 def open_program(path: str | Path) -> Program:
     """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     suffix = file.suffix.lower()
-    opens = {".onnx": _open_onnx, ".safetensors": _open_safetensors}
+    opens = {".onnx": partial(open_onnx, parse=_parsed), ".safetensors": _open_safetensors}
     if suffix not in opens:
         why = " A .pt2 file can run code when it is opened, so it is never read." * (suffix == ".pt2")
         raise FormatError(f"{path} must be a run, or a file of `hace export`: {', '.join(opens)}.{why}")
@@ -557,39 +342,31 @@ def open_program(path: str | Path) -> Program:
         raise FormatError(f"{path} cannot be opened as {suffix[1:]}: {first_line(error)}") from error
 
 
-def _open_onnx(path: str) -> Program:
-    runtime = optional("onnxruntime", "Reading ONNX", "export")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
-    options.log_severity_level = 3
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # idle threads burn no processor time
-    session = runtime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
-    document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), path)
-    _check_seal(path, document.get("sha256"))
-    (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
-    if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):
-        raise FormatError(
-            f"{path} is damaged: its graph must have the input and the outputs of its document."
-        )
-
-    def run(x: Tensor) -> tuple[Tensor, ...]:
-        return tuple(torch.from_numpy(a) for a in session.run(list(OUTPUTS), {taken.name: x.float().numpy()}))
-
-    return Program(document, run)
-
-
 def _open_safetensors(path: str) -> Program:
     tensors, metadata = read_safetensors(path)
-    document = parse_document(metadata.get(DOCUMENT), path)
-    _check_seal(path, document.get("sha256"))
+    document = _parsed(metadata.get(DOCUMENT), path)
+    check_seal(path, document.get("sha256"))
     h = hierarchy_of(document, path)
     named = document["head"]["loss"]
     loss = None if named is None else build_loss(named["name"], h, **named["options"])
     network = _network(document, tensors, path)
     model = ScoredModel(network, loss, h, document["outputs"]["scores"], document["temperature"]).eval()
-    return Program(document, torch.no_grad()(lambda x: model(x)))
+    return Program(document, torch.no_grad()(lambda x: model(x)), model)
+
+
+def store_calibration(path: str | Path, calibration: Calibration) -> None:
+    """Write a calibration into a .safetensors file, in place of its own."""
+    if Path(path).suffix.lower() != ".safetensors":
+        raise ConfigError(
+            f"A calibration can be written into .safetensors only. Got {path}. Give --out FILE."
+        )
+    tensors, metadata = read_safetensors(path)
+    changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}
+    document = _parsed(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
+    kept = {name: t.clone() for name, t in tensors.items() if not name.startswith("promised_")}
+    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
+        write_tensors(kept, document, temporary)
+        seal(temporary)
 
 
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:
@@ -612,7 +389,7 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
         model = bare_model(timm, made["model"], view["size"], pretrained=False)
     weights = {name.removeprefix("head."): tensor for name, tensor in tensors.items()}
     network = ProbeNetwork(model, made.get("pool", "auto"), made["scaling"], weights, ball)
-    network.load_state_dict(tensors)
+    network.load_state_dict({name: tensors[name] for name in network.state_dict()})
     return network
 
 

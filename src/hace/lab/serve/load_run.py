@@ -283,7 +283,7 @@ def rescored(
     run = open_finished(folder)
     model = load_trained(run, device) if run.config.kind == "train" else load_probe(run)
     if data is not None:
-        samples = other_samples(run, Path(data), split)
+        samples = other_samples(run.hierarchy, Path(data), split, run)
         outputs = _outputs_on(model, samples, checkpoint, device)
         return Rescored(run, Path(data).name, samples, model.loss, outputs)
     split = split or run.config.evaluate
@@ -320,12 +320,12 @@ def _outputs_on(
     return seen
 
 
-def other_samples(run: Run, path: Path, split: str | None = None) -> Any:
-    """Labelled samples for a run that it was not made with, over its hierarchy."""
-    h = run.hierarchy
+def other_samples(h: Hierarchy, path: Path, split: str | None = None, run: Run | None = None) -> Any:
+    """Labelled samples over a hierarchy that a run, or the model of a file, was not made with."""
     if (path / MANIFEST).is_file():
         store = FeatureStore(path)
-        check_same_features(run, store.about)
+        if run is not None:
+            check_same_features(run, store.about)
         found = store.dataset("none")
         for name, part in found.splits.items():
             ids = np.array([found.hierarchy.nodes[v] for v in part.nodes], dtype=str)

@@ -173,7 +173,7 @@ def export_page(
     about["input"] |= {**export.document["input"], "shape": export.document["input"]["shape"][1:]}
     about["input"]["preprocessing"] = view
     about["kinds"] = [export.document["input"]["name"]]  # an encoder of texts stays behind
-    tree, listed = hierarchy_document(export.run.hierarchy), [s.about for s in shown]
+    tree, listed = hierarchy_document(export.model.hierarchy), [s.about for s in shown]
     contents = [
         s.content if isinstance(s.content, list) else f"data:image/png;base64,{_text(s.content)}"
         for s in shown
@@ -182,7 +182,7 @@ def export_page(
     stored = {"page": page, "contents": contents, "onnx": _text(model)}
     assets = templates("hace.lab.serve")
     with atomic_folder(out) as made:
-        title = f"Try the model {export.run.id}"
+        title = f"Try the model {export.document['run'] or Path(folder).stem}"
         html = assets.get_template("try.html").render(title=title, scripts=("runtime.js", "model.js"))
         files = {
             "index.html": html,

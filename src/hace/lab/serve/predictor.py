@@ -21,8 +21,15 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_number
+from hace.data import Features
 from hace.decisions import Decisions, GuaranteedThreshold
-from hace.decisions.calibration import Calibration, check_promise, read_calibration
+from hace.decisions.calibration import (
+    Calibration,
+    PromiseRequest,
+    calibrate_scores,
+    check_promise,
+    read_calibration,
+)
 from hace.decisions.group_promises import group_places
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
@@ -32,7 +39,7 @@ from hace.lab.features.text import recorded_encoder
 from hace.lab.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run
-from hace.lab.serve.export import hierarchy_of, image_view, open_program, stored_calibration
+from hace.lab.serve.export import image_view, open_program
 from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
 from hace.lab.serve.load_run import (
     Trained,
@@ -41,8 +48,11 @@ from hace.lab.serve.load_run import (
     load_probe,
     load_trained,
     open_finished,
+    other_samples,
 )
 from hace.lab.serve.run_calibration import calibration_of
+from hace.linear.labels import deepest_labelled
+from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.cross_entropy import CrossEntropyLoss
 from hace.losses.hace import HCELoss
@@ -441,8 +451,12 @@ class Predictor:
         elif asked.level is not None:
             answers = at_level(q, h, asked.level)
         else:
-            answers = top_k(q, h)
-        return leaves, answers
+            return leaves, top_k(q, h)
+        return leaves, self._stopped(answers, q)
+
+    def _stopped(self, answers: Decisions, q: Tensor) -> Decisions:
+        """The answers, from log q* (B, N), no deeper than the model may go."""
+        return answers
 
     def threshold_for(self, asked: Question) -> GuaranteedThreshold | None:
         """What the answers to a question promise; None if it asks for no accuracy."""
@@ -506,7 +520,7 @@ class ExportedPredictor(Predictor):
         self.device = torch.device("cpu")
         self.document = self.program.document
         self._has_calibration = calibration is not None or self.document["calibration"] is not None
-        self._calibrate = f"hace calibrate RUN and hace export RUN again, for the run {self.document['run']},"
+        self._calibrate = f"hace calibrate {path} --data PATH"
         self.hierarchy = hierarchy_of(self.document, path)
         over = self.document["outputs"]["scores"]
         # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.
@@ -520,12 +534,12 @@ class ExportedPredictor(Predictor):
         """What `hace calibrate` had found when the run was exported, or wrote later."""
         if self._calibrated_by is not None:
             found = read_calibration(self._calibrated_by)
-            found.check_hierarchy(self.hierarchy, self._calibrated_by, "hace calibrate RUN")
+            found.check_hierarchy(self.hierarchy, self._calibrated_by, self._calibrate)
             return found
         if self.document["calibration"] is None:
             raise ConfigError(
-                f"{self.path} must be calibrated before it can promise an accuracy. Run `hace calibrate RUN` and `hace export "
-                f"RUN` again, for the run {self.document['run']}."
+                f"{self.path} must be calibrated before it can promise an accuracy. Run: {self._calibrate}; or calibrate the "
+                "run and export it again."
             )
         return stored_calibration(self.document, self.hierarchy, self.path)
 
@@ -563,7 +577,52 @@ class ExportedPredictor(Predictor):
         if x.shape[1] != self.width:
             raise DataError(f"Features must have {self.width} columns, as in training. Got {x.shape[1]}.")
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
-            return self.program.run(torch.from_numpy(finite(x.astype(np.float32), "given", first)))[0]
+            x = finite(x.astype(self.document["input"]["dtype"]), "given", first)
+        return self.program.run(torch.from_numpy(x))[0]
+
+    @cached_property
+    def _deepest(self) -> np.ndarray | None:
+        """What each node may be answered as; None for any as itself. A classifier goes no deeper than its labels."""
+        record = self.document.get("estimator")
+        if record is None or record["params"].get("unlabelled") != "stop":
+            return None
+        return deepest_labelled(np.array(record["seen"], dtype=np.int64), self.hierarchy)
+
+    def _stopped(self, answers: Decisions, q: Tensor) -> Decisions:
+        if self._deepest is None:
+            return answers
+        nodes = torch.from_numpy(self._deepest)[answers.nodes]
+        moved = (nodes != answers.nodes) & (nodes >= 0)
+        now = q.gather(1, nodes.clamp(min=0)[:, None])[:, 0].exp().to(answers.probabilities.dtype)
+        return replace(answers, nodes=nodes, probabilities=torch.where(moved, now, answers.probabilities))
+
+    def calibrate(
+        self,
+        data: str | Path,
+        promises: PromiseRequest | None = None,
+        *,
+        coarse: str = "auto",
+        **options: Any,
+    ) -> Calibration:
+        """Calibrate the model on labelled features that it was not trained on.
+
+        Args:
+            data: A file of features with labels, or a folder of `hace features`.
+            promises: What to promise.
+            coarse: As of :func:`hace.calibrate_run`; "auto" counts samples labelled above the classes.
+            **options: temperature, seed, pool, subset and prior, as of :func:`hace.calibrate_scores`.
+        """
+        samples = other_samples(self.hierarchy, Path(data))
+        if not isinstance(samples, Features):
+            raise ConfigError(f"data must be features with labels, to calibrate a file. Got {data}.")
+        view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
+        scores = [view(z) for _, z, _ in self._outputs(as_inputs(np.asarray(samples.x)), None, 0)]
+        used = samples.leaf_only() if coarse == "drop" else np.arange(len(samples))
+        groups = None if samples.groups is None else np.asarray(samples.groups)[used]
+        named: Any = {"outputs": view.outputs, "split": Path(data).name, "groups": groups, **options}
+        return calibrate_scores(
+            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, promises, **named
+        )
 
 
 def is_exported(path: str | Path) -> bool:

@@ -1,0 +1,347 @@
+"""A model as one file, ONNX or safetensors: what `hace export` and :class:`hace.HACEClassifier` write, and every command reads.
+
+A file gives three outputs: ``scores`` (logits, before any temperature), ``leaf_probabilities`` (B, n) in label order and
+``node_probabilities`` (B, N) in node order, both at the model's temperature. Beside them it holds one JSON document, described
+in docs/deployment.md: preprocessing, ids of classes and nodes, hierarchy, temperature, and thresholds that keep promises.
+
+A file that is opened comes from anywhere: its bytes are compared with its checksum, and every value of its document is
+checked, so that what uses it can trust it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import mmap
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from hace.checks import is_number
+from hace.decisions.calibration import Calibration, parse_calibration
+from hace.errors import ConfigError, FormatError, HaceError, shorten
+from hace.files.documents import parse_json
+from hace.files.reading import open_regular, optional
+from hace.files.weights import write_safetensors
+from hace.files.writing import atomic_path, json_bytes, writing
+from hace.formats import parse_hierarchy, render_hierarchy
+from hace.hierarchy import Hierarchy
+from hace.losses.base import HierarchicalLoss
+from hace.losses.poincare_head import PoincareBall, PoincareHead
+
+EXPORT_FORMAT = "hace.export.1"
+DOCUMENT = "hace"  # the key of the document in a file's metadata
+OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
+TOLERANCE = 1e-4  # between a written file and the model, in probability
+ABSENT = object()
+
+
+class Program(NamedTuple):
+    """An opened file: its document, and a function from inputs to scores, probabilities of classes and of nodes."""
+
+    document: dict[str, Any]
+    run: Callable[[Tensor], tuple[Tensor, ...]]
+    model: ScoredModel | None = None  # of a .safetensors file
+
+
+class ScoredModel(nn.Module):
+    """A network and the steps to probabilities: its loss makes scores of its outputs; without one they are scores already."""
+
+    column: Tensor
+    ancestor: Tensor
+    leaf_nodes: Tensor
+
+    def __init__(
+        self,
+        network: nn.Module,
+        loss: HierarchicalLoss | None,
+        hierarchy: Hierarchy,
+        outputs: str,
+        temperature: float,
+    ) -> None:
+        super().__init__()
+        self.network, self.loss, self.outputs, self.temperature = network, loss, outputs, temperature
+        self.hierarchy, self.num_nodes = hierarchy, hierarchy.num_nodes
+        ancestor, below = hierarchy.reachability()
+        if outputs == "leaves":
+            kept = hierarchy.labels[below] >= 0
+            ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
+        for name, array in (("ancestor", ancestor), ("column", below), ("leaf_nodes", hierarchy.leaf_nodes)):
+            self.register_buffer(name, torch.tensor(np.array(array, dtype=np.int64)), persistent=False)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Scores (B, C), probabilities of the classes (B, n) and of the nodes (B, N)."""
+        z = self.network(x)
+        scores = z if self.loss is None else self.loss.leaf_logits(z)
+        q = (scores / self.temperature).softmax(dim=1)
+        leaves = q
+        if self.outputs == "nodes":
+            leaves = (scores.index_select(1, self.leaf_nodes) / self.temperature).softmax(dim=1)
+        nodes = q.new_zeros(q.shape[0], self.num_nodes)
+        return scores, leaves, nodes.index_add(1, self.ancestor, q.index_select(1, self.column))
+
+
+def last_layer(
+    weight: Tensor, bias: Tensor | None, ball: PoincareBall | None = None
+) -> nn.Linear | PoincareHead:
+    """A layer with these weights, hyperbolic where there is a ball."""
+    outputs, inputs = weight.shape
+    if ball is None:
+        layer = nn.Linear(inputs, outputs, bias=bias is not None, dtype=weight.dtype)
+    else:
+        layer = PoincareHead(inputs, outputs, curvature=ball.curvature, clip=ball.clip)
+        bias = weight.new_zeros(outputs) if bias is None else bias
+    layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
+    return layer
+
+
+def collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
+    """Make the last layer of path sums an ordinary layer over the classes; False where it is not a linear layer."""
+    layers = [(name, layer) for name, layer in network.named_modules() if isinstance(layer, nn.Linear)]
+    if not layers or layers[-1][1].out_features != loss.num_outputs:
+        return False
+    name, layer = layers[-1]
+    weight, bias = loss.collapse(layer.weight.data, None if layer.bias is None else layer.bias.data)
+    network.set_submodule(name, last_layer(weight, bias))
+    return True
+
+
+# --- the checksum: the document holds the sha256 of the whole file, computed with zeros in its own place
+
+UNSEALED = "0" * 64
+
+
+def seal(path: str | Path) -> None:
+    """Put the checksum of a file whose document has `UNSEALED` as its sha256 into its place."""
+    with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
+        place = content.find(UNSEALED.encode())
+        content[place : place + 64] = hashlib.sha256(content).hexdigest().encode()
+
+
+def check_seal(path: str | Path, recorded: Any) -> None:
+    """Refuse a file that changed since it was written."""
+    with open_regular(path) as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as content:
+        place = content.find(str(recorded).encode(errors="replace"))
+        if 0 <= place <= len(content) - 64:
+            content[place : place + 64] = UNSEALED.encode()
+        found = hashlib.sha256(content).hexdigest()
+    if place < 0 or found != recorded:
+        raise FormatError(
+            f"{path} is damaged: its bytes are not those that hace wrote. Copy it again, or write it again."
+        )
+
+
+# --- writing
+
+
+def new_document(
+    h: Hierarchy, scores: str, input: Mapping[str, Any], calibration: Calibration | None, **more: Any
+) -> dict[str, Any]:
+    """The document of a model with logits over "leaves" or "nodes"; `more` has its temperature, head, architecture."""
+    return {
+        "format": EXPORT_FORMAT,
+        "sha256": UNSEALED,
+        "input": {"dtype": "float32", **input},
+        "outputs": {"scores": scores, "leaf_probabilities": "leaves", "node_probabilities": "nodes"},
+        "calibration": None if calibration is None else calibration.to_dict(),
+        "classes": list(h.leaves),
+        "nodes": list(h.nodes),
+        "hierarchy": json.loads(render_hierarchy(h, "json")),
+        **more,
+    }
+
+
+def write_checked(
+    path: str | Path,
+    write: Callable[[Path], None],
+    open_: Callable[[Path], Program],
+    model: ScoredModel,
+    example: Tensor,
+) -> float:
+    """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
+    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
+        write(temporary)
+        seal(temporary)
+        x = torch.cat([example, example.flip(0) * 2])  # another number of samples than the example
+        with torch.no_grad():
+            expected = model(x)
+        found = open_(temporary).run(x)
+        difference = max(float((a - b).abs().max()) for a, b in zip(found[1:], expected[1:], strict=True))
+        if not difference <= TOLERANCE:
+            raise ConfigError(
+                f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: this format "
+                "does not suit the model. Try another --to."
+            )
+        return difference
+
+
+def write_onnx(model: ScoredModel, document: Mapping[str, Any], example: Tensor, path: Path) -> None:
+    """Write a model and its document, not sealed yet."""
+    optional("onnx", "Writing ONNX", "export")
+    optional("onnxscript", "Writing ONNX", "export")
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        names = {"input_names": [document["input"]["name"]], "output_names": list(OUTPUTS)}
+        shapes = ({0: torch.export.Dim("batch")},)
+        program: Any = torch.onnx.export(
+            model, (example,), dynamo=True, dynamic_shapes=shapes, verbose=False, **names
+        )
+    program.model.metadata_props[DOCUMENT] = json.dumps(document)
+    program.save(str(path), external_data=False)
+
+
+def write_tensors(tensors: Mapping[str, Tensor], document: Mapping[str, Any], path: Path) -> None:
+    """Write weights and a document as .safetensors, not sealed yet."""
+    write_safetensors(
+        path,
+        {name: t.contiguous().numpy() for name, t in tensors.items()},
+        {DOCUMENT: json.dumps(document), "format": "pt"},
+    )
+
+
+# --- the document
+
+
+def is_whole(value: Any, largest: int = 10**9) -> bool:
+    """Whether a value is a whole number from 1."""
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
+
+
+def _shape(value: Any) -> bool:
+    return isinstance(value, list) and len(value) in (2, 4) and all(map(is_whole, value[1:]))
+
+
+_IDS = ("a list of ids", lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v))
+_OR_NULL = ("a mapping or null", lambda v: v is None or isinstance(v, dict))
+# The place of a value, and what it must be: one of some words, a type, or a test with its rule in words.
+_ALWAYS: dict[str, Any] = {
+    "input.name": ("images", "features"),
+    "input.dtype": ("float32", "float64"),
+    "input.shape": ("a list of the batch and sizes of at least 1", _shape),
+    "outputs.scores": ("leaves", "nodes"),
+    "temperature": ("a number above 0", lambda v: is_number(v) and v > 0),
+    "calibration": _OR_NULL,
+    "classes": _IDS,
+    "nodes": _IDS,
+    "hierarchy": dict,
+    "run": ("text or null", lambda v: v is None or isinstance(v, str)),
+    "head.num_outputs": ("a whole number of at least 1", is_whole),
+    "head.loss": _OR_NULL,
+    "architecture.kind": ("train", "probe"),
+    "architecture.model": ("a name or null", lambda v: v is None or isinstance(v, str)),
+}
+_OF_FEATURES: dict[str, Any] = {
+    "preprocessing": ("null, because the model takes features", lambda v: v is None),
+    "architecture.kind": ("'probe', because the model takes features", lambda v: v == "probe"),
+    "input.shape": ("the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
+}
+_OF_LOSSES: dict[str, Any] = {"head.loss.name": str, "head.loss.options": dict}
+
+
+def _problem(place: str, rule: Any, value: Any) -> str | None:
+    """What is wrong with the value at a place."""
+    if isinstance(rule, type):
+        words, fits = {str: "text", dict: "a mapping"}[rule], isinstance(value, rule)
+    elif callable(rule[1]):
+        words, fits = rule[0], rule[1](value)
+    else:
+        words, fits = f"one of {', '.join(rule)}", isinstance(value, str) and value in rule
+    got = "nothing" if value is ABSENT else shorten(repr(value), 60)
+    return None if fits else f"{place} must be {words}. Got {got}."
+
+
+def parse_document(
+    text: str | None,
+    path: str,
+    of_images: Mapping[str, Any] | None = None,
+    of_probes: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The document in a file's metadata; an error lists every value that is wrong, by these rules and those for its kind."""
+    document = parse_json(text, path) if text else None
+    if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
+        raise FormatError(
+            f"{path} must be written by `hace export` or HACEClassifier.save. It holds no document {EXPORT_FORMAT!r}."
+        )
+    parts = [_ALWAYS, (of_images or {}) if _at(document, "input.name") == "images" else _OF_FEATURES]
+    parts += [of_probes or {}] if _at(document, "architecture.kind") == "probe" else []
+    parts += [_OF_LOSSES] if _at(document, "head.loss") is not None else []
+    found = [_problem(place, rule, _at(document, place)) for part in parts for place, rule in part.items()]
+    problems = [problem for problem in found if problem is not None]
+    if not problems and document["preprocessing"] is not None:
+        size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
+        if shape != [3, size, size]:
+            problems = [f"input.shape must be that of images of preprocessing.size, {size}. Got {shape}."]
+    if problems:
+        raise FormatError([f"{path} is damaged: {problem}" for problem in problems])
+    return document
+
+
+def _at(document: Mapping[str, Any], place: str) -> Any:
+    """The value at a place such as "input.name"; `ABSENT` where there is none."""
+    value: Any = document
+    for key in place.split("."):
+        value = value.get(key, ABSENT) if isinstance(value, dict) else ABSENT
+    return value
+
+
+def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
+    """The hierarchy of a document, if its ids are those of the columns."""
+    try:
+        h = parse_hierarchy(json_bytes(document["hierarchy"]), "json")
+    except HaceError as error:
+        raise FormatError(f"{path} is damaged: its hierarchy cannot be read. {error}") from error
+    if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
+        raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
+    return h
+
+
+def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
+    """The calibration of a document that has one, if it was made for this model."""
+    found = parse_calibration(document["calibration"], path)
+    for name, theirs, ours in (
+        ("hierarchy", found.hierarchy, hierarchy.fingerprint),
+        ("outputs", found.outputs, document["outputs"]["scores"]),
+        ("temperature", found.temperature, document["temperature"]),
+    ):
+        if theirs != ours:
+            raise FormatError(
+                f"{path} is damaged: its calibration must be for this model. Its {name} is {theirs}, the model's {ours}. "
+                "Export the run again."
+            )
+    return found
+
+
+# --- opening
+
+
+def open_onnx(
+    path: str | Path, parse: Callable[[str | None, str], dict[str, Any]] = parse_document
+) -> Program:
+    """Open a file with onnxruntime."""
+    runtime = optional("onnxruntime", "Reading ONNX", "export")
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = torch.get_num_threads()
+    options.log_severity_level = 3
+    options.add_session_config_entry(
+        "session.intra_op.allow_spinning", "0"
+    )  # idle threads burn no processor time
+    session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    document = parse(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), str(path))
+    check_seal(path, document.get("sha256"))
+    (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
+    if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):
+        raise FormatError(
+            f"{path} is damaged: its graph must have the input and the outputs of its document."
+        )
+
+    def run(x: Tensor) -> tuple[Tensor, ...]:
+        return tuple(torch.from_numpy(a) for a in session.run(list(OUTPUTS), {taken.name: x.float().numpy()}))
+
+    return Program(document, run)
