@@ -103,6 +103,7 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     calibration = _calibration(clf)
     temperature = clf.temperature_ if calibration is None else calibration.temperature
     layer = last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
+    options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
     network = nn.Sequential()
     network.add_module("head", layer)
     document = new_document(
@@ -116,9 +117,7 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
         loss=clf.loss,
         head={
             "num_outputs": loss.num_outputs,
-            "loss": None
-            if needed is None
-            else {"name": clf.loss, "options": _plain(clf._loss_params(), "loss_params")},
+            "loss": None if needed is None else {"name": clf.loss, "options": options},
             "tree": "own",
         },
         model=None,
