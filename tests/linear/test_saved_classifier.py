@@ -14,8 +14,12 @@ from safetensors.numpy import load_file, save_file
 from sklearn.datasets import load_iris
 from sklearn.exceptions import NotFittedError
 
-from hace import ConfigError, FormatError, HACEClassifier, Hierarchy
-from hace.linear.saved_classifier import _checksum
+from hace import ConfigError, FormatError, HACEClassifier, Hierarchy, cli
+from hace.lab.probe import probe
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.lab.serve.export import export_run
+from hace.lab.serve.predictor import Predictor
+from hace.linear.model_files import UNSEALED, seal
 
 IRIS = load_iris()
 X: np.ndarray = IRIS.data
@@ -87,17 +91,24 @@ def test_labels_keep_their_dtype(labels: np.ndarray, tmp_path: Path) -> None:
 def test_files_of_flat_classifiers_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "clf.safetensors"
     HACEClassifier().fit(X, IRIS.target).save(path)
-    told = {"dtype": "<i8", "are": "ids", "values": [0, 1, 2]}
+    told: dict[str, Any] = {"dtype": "<i8", "are": "ids", "values": [0, 1, 2]}
+
+    def flat(path: Path, record: dict[str, Any]) -> Path:
+        """The record's own classes, not the document's."""
+        with safe_open(path, "numpy") as file:
+            estimator = json.loads(file.metadata()["hace"])["estimator"]
+        return changed(path, {"estimator": estimator | record})
+
     for values in ([2, 1, 0], [0, 1, 1]):
         with pytest.raises(FormatError, match="values of classes must increase strictly"):
-            HACEClassifier.load(changed(path, {"classes": told | {"values": values}}))
+            HACEClassifier.load(flat(path, {"classes": told | {"values": values}}))
     with pytest.raises(FormatError, match="hierarchy must be the flat one"):
-        HACEClassifier.load(changed(path, {"classes": told | {"values": [0, 1, 3]}}))
+        HACEClassifier.load(flat(path, {"classes": told | {"values": [0, 1, 3]}}))
     for dtype in ("V8", "i4,f4", "datetime64[s]"):
         with pytest.raises(FormatError, match="dtype of classes must be of strings, numbers or booleans"):
-            HACEClassifier.load(changed(path, {"classes": told | {"dtype": dtype}}))
+            HACEClassifier.load(flat(path, {"classes": told | {"dtype": dtype}}))
     with pytest.raises(FormatError, match="is damaged"):
-        HACEClassifier.load(changed(path, {"classes": told | {"dtype": "no such"}}))
+        HACEClassifier.load(flat(path, {"classes": told | {"dtype": "no such"}}))
 
 
 def test_calibration_names_of_features_and_batches_come_back(tmp_path: Path) -> None:
@@ -127,16 +138,21 @@ def test_only_a_fitted_classifier_of_plain_parameters_is_saved(tmp_path: Path) -
     assert [file.name for file in tmp_path.iterdir()] == ["clf.safetensors"]
 
 
-def changed(path: Path, document: Any = None, **arrays: np.ndarray | None) -> Path:
-    """The file with some entries of its document, or some arrays, replaced, and a new checksum; None removes."""
+def changed(path: Path, record: Any = None, **arrays: np.ndarray | None) -> Path:
+    """The file with some entries of the estimator's record or, by keys that it lacks, of its document replaced, or some arrays,
+    and a new checksum; None or "gone" removes."""
     with safe_open(path, "numpy") as file:
-        told = json.loads(file.metadata()["hace"])
-    told |= document or {}
-    told = {key: value for key, value in told.items() if value != "gone"}
-    kept = {name: a for name, a in (load_file(path) | arrays).items() if a is not None}
+        told = json.loads(file.metadata()["hace"]) | {"sha256": UNSEALED}
+    for key, value in (record or {}).items():
+        place = told if key in told else told["estimator"]
+        if value == "gone":
+            del place[key]
+        else:
+            place[key] = value
+    kept = load_file(path) | {name.replace("head_", "head."): a for name, a in arrays.items()}
     other = path.with_name("changed.safetensors")
-    text = json.dumps(told)
-    save_file(kept, other, {"hace": text, "sha256": _checksum(text, kept)})
+    save_file({name: a for name, a in kept.items() if a is not None}, other, {"hace": json.dumps(told)})
+    seal(other)
     return other
 
 
@@ -145,7 +161,7 @@ def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
     path, other = tmp_path / "clf.safetensors", tmp_path / "flipped.safetensors"
     HACEClassifier(TREE).fit(X, NAMES).save(path)
     content, rng = path.read_bytes(), np.random.default_rng(0)
-    weights = len(content) - 8 * (5 * 4 + 5 + 3)
+    weights = len(content) - 8 * (5 * 4 + 5 + 3)  # of what follows the document
     for place in [*rng.integers(weights, len(content), 30), *rng.integers(0, len(content), 100)]:
         flipped = bytearray(content)
         flipped[place] ^= 1 << int(rng.integers(8))
@@ -156,30 +172,35 @@ def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
 
 def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
     path = tmp_path / "clf.safetensors"
-    HACEClassifier(TREE).fit(X, NAMES).save(path)
+    HACEClassifier(TREE).fit(X, NAMES).calibrate(X, NAMES, temperature=1).save(path)
     bad = np.full((5, 4), np.nan)
     cases: list[tuple[Path, str]] = []
     for i, (document, arrays, words) in enumerate(
         [
-            ({"format": "other"}, {}, "must be written by HACEClassifier.save"),
-            ({"hierarchy": "gone"}, {}, "is damaged: 'hierarchy' is missing"),
+            ({"format": "other"}, {}, "must be written by `hace export` or HACEClassifier.save"),
+            ({"hierarchy": "gone"}, {}, "hierarchy must be a mapping. Got nothing"),
             ({"hierarchy": {"nodes": 3}}, {}, "is damaged"),
             ({"params": {"loss": "__import__('os')"}}, {}, "loss must be one of"),
             ({"params": {"no_such": 1}}, {}, "no_such"),
             ({"params": [1]}, {}, "is damaged"),
             ({"labels": "roots"}, {}, "labels must be one of 'leaves', 'nodes'. Got 'roots'"),
-            ({"features": 9}, {}, r"coef must be float64 of shape \(5, 9\)"),
+            (
+                {"input": {"name": "features", "shape": ["batch", 9], "dtype": "float64"}},
+                {},
+                r"head.weight must be float64 of shape \(5, 9\)",
+            ),
             ({"temperature": -1}, {}, "temperature must be a number above 0"),
-            ({"classes": {"are": "ids", "values": None}}, {}, "'dtype' is missing"),
+            ({"seen": [9]}, {}, "seen must be from 0 to 4"),
+            ({"classes": ["a"]}, {}, "its classes and nodes are not those of its hierarchy"),
             ({"feature_names": ["a"]}, {}, "feature_names must be 4 names"),
-            ({}, {"coef": None}, "'coef' is missing"),
-            ({}, {"coef": bad}, "coef must be finite"),
-            ({}, {"coef": bad.astype(np.float32)}, "coef must be float64"),
+            ({}, {"head_weight": None}, "'head.weight' is missing"),
+            ({}, {"head_weight": bad}, "head.weight must be finite"),
+            ({}, {"head_weight": bad.astype(np.float32)}, "head.weight must be float64"),
             ({}, {"order": np.array([0, 1, 7])}, "order must hold labels from 0 to 2"),
             ({}, {"order": np.array([0, 1, 1])}, "order must hold each label once"),
             ({"history": json.loads("[" * 900 + "]" * 900)}, {}, "is damaged: its document nests too deep"),
             ({}, {"promised_nodes": np.array([9])}, "promised_nodes must be from 0 to 4"),
-            ({}, {"promised_nodes": np.array([1])}, "'promised_log_probs' is missing"),
+            ({}, {"promised_log_probs": None}, "'promised_log_probs' is missing"),
         ]
     ):
         other = changed(path, document, **arrays)
@@ -190,9 +211,90 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
     cases += [
         (tmp_path / "text.safetensors", "is not a .safetensors file, or is damaged"),
         (tmp_path / "cut.safetensors", "is not a .safetensors file, or is damaged"),
-        (tmp_path / "plain.safetensors", "must be written by HACEClassifier.save"),
+        (tmp_path / "plain.safetensors", "must be written by `hace export` or HACEClassifier.save"),
         (tmp_path / "missing.safetensors", "missing.safetensors"),
     ]
     for file, words in cases:
         with pytest.raises(FormatError, match=words):
             HACEClassifier.load(file)
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "cross_entropy_paths",
+        *(
+            pytest.param(name, marks=pytest.mark.slow)
+            for name in ("hace", "conditional_softmax", "cross_entropy")
+        ),
+    ],
+)
+def test_commands_answer_as_the_classifier_does(loss: str, tmp_path: Path) -> None:
+    """From the file of `save`, from ONNX, and from ONNX that `hace export` made of the file."""
+    pytest.importorskip("onnxruntime")
+    rows = np.random.default_rng(0).permutation(150)
+    y = np.where(rows % 5, NAMES[rows], np.where(IRIS.target[rows] > 0, "large", "small"))
+    y[y == "setosa"] = "small"  # nothing is known below "small": answers stop there
+    clf = HACEClassifier(TREE, loss=loss).fit(X[rows[:60]], y[:60]).calibrate(X[rows[60:]], y[60:])
+    file, onnx, made = (tmp_path / name for name in ("a.safetensors", "a.onnx", "b.onnx"))
+    clf.save(file)
+    clf.to_onnx(onnx)
+    export_run(file, made)
+    best = clf.predict_proba(X).max(axis=1)
+    for path in (file, onnx, made):
+        found = Predictor.from_run(path).predict(X, accuracy=0.8)
+        np.testing.assert_allclose(found.leaves.probabilities[:, 0], best, atol=1e-5)
+        assert found.promise is not None
+        assert found.promise.promise == clf.guarantee(0.8).promise
+        if path is file:
+            assert found.answers.ids == clf.predict_node(X, accuracy=0.8).tolist()
+            assert "small" in found.answers.ids
+            at = [TREE.index(node) for node in found.answers.ids if node is not None]
+            said = [i for i, node in enumerate(found.answers.ids) if node is not None]
+            np.testing.assert_allclose(
+                found.answers.probabilities[said],
+                np.exp(clf.predict_node_log_proba(X)[said, at]),
+                atol=1e-9,
+            )
+
+
+def test_a_file_is_calibrated_by_the_command_and_read_back(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    rows = np.random.default_rng(0).permutation(150)
+    HACEClassifier(TREE).fit(X[rows[:50]], NAMES[rows[:50]]).save("a.safetensors")
+    np.savez("val.npz", x=X[rows[50:]], y=NAMES[rows[50:]])
+    np.save("new.npy", X)
+    assert cli.main(["predict", "a.safetensors", "new.npy", "--accuracy", "0.9", "--out", "o.csv"]) == 2
+    assert cli.main(["calibrate", "a.safetensors"]) == 2
+    assert cli.main(["calibrate", "a.safetensors", "--data", "val.npz", "--accuracy", "0.9"]) == 0
+    assert cli.main(["predict", "a.safetensors", "new.npy", "--accuracy", "0.9", "--out", "o.csv"]) == 0
+    clf = HACEClassifier.load("a.safetensors")
+    assert clf.temperature_ != 1
+    answers = pd.read_csv("o.csv", keep_default_na=False)["answer"].tolist()
+    assert answers == [node or "" for node in clf.predict_node(X, accuracy=0.9)]
+    with pytest.raises(
+        ConfigError, match=r"must be one that was calibrated: 0.9 of samples, 0.9 of answers. Got 0.5"
+    ):
+        clf.guarantee(0.5)
+    clf.save("again.safetensors")
+    assert HACEClassifier.load("again.safetensors").guarantee(0.9) == clf.guarantee(0.9)
+    clf.to_onnx("a.onnx")
+    assert cli.main(["calibrate", "a.onnx", "--data", "val.npz"]) == 2  # it cannot be written into ONNX
+    assert cli.main(["calibrate", "a.onnx", "--data", "val.npz", "--out", "c.json"]) == 0
+
+
+@pytest.mark.parametrize("scaling", ["none", "standard", "unit"])
+def test_an_exported_run_is_a_classifier(scaling: str, tmp_path: Path) -> None:
+    data = DataConfig("synthetic-features", options={"classes": 5, "dim": 8, "train": 40, "test": 5})
+    config = ProbeConfig(data=data, epochs=2, normalize=scaling, loss=LossConfig("cross_entropy_paths"))
+    (run,) = probe([config], tmp_path)
+    file, _, _ = export_run(run.folder, to="safetensors")
+    if scaling == "unit":
+        with pytest.raises(FormatError, match="must be a linear model of features as they are"):
+            HACEClassifier.load(file)
+        return
+    clf, predictor = HACEClassifier.load(file), Predictor.from_run(run.folder)
+    x = np.random.default_rng(0).normal(size=(20, 8))
+    found = predictor.predict(x.astype(np.float32), top_k=1)
+    assert found.answers.ids == clf.predict(x).tolist()
+    np.testing.assert_allclose(clf.predict_proba(x).max(axis=1), found.answers.probabilities, atol=1e-5)

@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from torch import nn
 
+from hace.checks import check_choice
 from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration, parse_calibration
 from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError, FormatError
@@ -236,8 +237,7 @@ def _restored(
     clf = kind(h if record["given"] else None, **params)
     clf._reading = _reading(record, _array(arrays, "order", np.int64, (None,)), h)
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
-    if record["labels"] not in ("leaves", "nodes"):
-        raise FormatError(f"labels must be 'leaves' or 'nodes'. Got {record['labels']!r}.")
+    check_choice("labels", record["labels"], ("leaves", "nodes"))
     clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
     clf.n_features_in_ = int(document["input"]["shape"][1])
     if record["feature_names"] is not None:

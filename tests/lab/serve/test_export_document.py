@@ -18,8 +18,9 @@ from hace.decisions.calibration import PromiseRequest
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.serve.export import UNSEALED, export_run, parse_document, seal
+from hace.lab.serve.export import _parsed, export_run
 from hace.lab.serve.run_calibration import calibrate_run
+from hace.linear.model_files import UNSEALED, seal
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {
@@ -151,9 +152,9 @@ def test_the_message_names_the_value(
 )
 def test_how_images_are_seen(exported: Path, place: str, value: Any, message: str) -> None:
     whole = {**document_of(exported), **IMAGES}
-    assert parse_document(json.dumps(whole), "a.onnx") == whole
+    assert _parsed(json.dumps(whole), "a.onnx") == whole
     with pytest.raises(FormatError, match=message):
-        parse_document(json.dumps(changed(whole, place, value)), "a.onnx")
+        _parsed(json.dumps(changed(whole, place, value)), "a.onnx")
 
 
 OUTPUTS_OF = ["scores", "leaf_probabilities", "node_probabilities"]
@@ -220,7 +221,7 @@ def test_flipped_bits_are_noticed(exported: Path, tmp_path: Path) -> None:
         for bit in (0, 4, 7):
             content[place] ^= 1 << bit
             path.write_bytes(content)
-            with pytest.raises(FormatError, match="its bytes are not those that `hace export` wrote"):
+            with pytest.raises(FormatError, match="its bytes are not those that hace wrote"):
                 use(path)
             content[place] ^= 1 << bit
     path.write_bytes(content)
@@ -232,7 +233,7 @@ def test_a_checksum_of_another_file_or_of_none(exported: Path, tmp_path: Path) -
     for sha256 in (document["sha256"][::-1], UNSEALED, "", None, 3, ..., document["run"]):
         metadata = {"hace": json.dumps(changed(document, "sha256", sha256))}
         save_file(load_file(exported), path, metadata=metadata)
-        with pytest.raises(FormatError, match="its bytes are not those that `hace export` wrote"):
+        with pytest.raises(FormatError, match="its bytes are not those that hace wrote"):
             use(path)
 
 
