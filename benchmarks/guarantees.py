@@ -224,7 +224,7 @@ def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
 
 
 def specificities(heads: list[Head]) -> np.ndarray:
-    """(draws, heads, rules, levels) mean specificity of the answers, paired over heads, rules and levels of one data set."""
+    """(draws, heads, rules, levels) mean specificity of the answers, paired over heads, rules and levels of one dataset."""
     rng = np.random.default_rng(1)
     found = {(i, rule): head.outcomes(rule) for i, head in enumerate(heads) for rule in RULES}
     values = np.full((SPLITS, len(heads), len(RULES), len(LEVELS)), np.nan)

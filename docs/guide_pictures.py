@@ -53,12 +53,12 @@ DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 TEAL, RED, INK, GREY = "#00796b", "#c2410c", "#1f2933", "#9aa5b1"
 SHOWN = {
-    "SCE": "cross-entropy",
-    "SCE, path sums": "path sums",
+    "cross-entropy": "cross-entropy",
+    "path sums": "path sums",
     "HACE": "HACE",
-    "SCE, coarse labels dropped": "coarse labels dropped",
+    "cross-entropy, coarse labels dropped": "coarse labels dropped",
 }
-COLOURS = {"SCE": INK, "SCE, path sums": TEAL, "HACE": RED, "SCE, coarse labels dropped": GREY}
+COLOURS = {"cross-entropy": INK, "path sums": TEAL, "HACE": RED, "cross-entropy, coarse labels dropped": GREY}
 
 
 def shop() -> None:
@@ -135,7 +135,7 @@ def threshold() -> Figure:
 
 
 def coarse_labels() -> Figure:
-    """Accuracy against what is known of the labels, on two data sets."""
+    """Accuracy against what is known of the labels, on two datasets."""
     figure, both = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=False)
     for axes, (name, title) in zip(both, (("cub200", "CUB-200"), ("cifar100", "CIFAR-100")), strict=True):
         path = (
@@ -240,7 +240,7 @@ def image_grid(
 
 
 def gains() -> Figure:
-    """What the paper prints: HACE minus SCE for each model and data set."""
+    """What the paper prints: HACE minus cross-entropy for each model and dataset."""
     table = paper_tables()["best_to_best"]
     models = [row["model"] for row in table.rows]
     names = {"cifar100": "CIFAR-100", "aircraft": "FGVC-Aircraft", "nabirds": "NABirds"}
@@ -253,7 +253,7 @@ def gains() -> Figure:
         axes.bar(np.arange(len(models)) + 0.27 * (i - 1), values, 0.25, color=colour, label=names[dataset])
     axes.axhline(0, color=GREY, lw=1)
     axes.set_xticks(range(len(models)), list(models))
-    axes.set_ylabel("points of top-1, HACE minus SCE")
+    axes.set_ylabel("points of top-1, HACE minus cross-entropy")
     axes.legend(frameon=False)
     axes.spines[["top", "right"]].set_visible(False)
     return figure
@@ -513,7 +513,7 @@ LAYERS = [
     ("cli", "one file per command", "hace hierarchy, evaluate, study, report, ..."),
     ("paper", "what belongs to the paper alone", "printed tables, errata, recipes"),
     ("lab", "experiments", "features, runs, probe, train, study, report"),
-    ("data", "one file per data set", "load_dataset"),
+    ("data", "one file per dataset", "load_dataset"),
     ("draw", "trees, sunbursts, pages", "draw_hierarchy"),
     ("linear", "many linear heads in one pass", "fit_heads, HACEClassifier"),
     ("metrics", "from answers to numbers", "functions, streaming classes, evaluate"),

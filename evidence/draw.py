@@ -19,10 +19,10 @@ RESULTS = HERE / "results"
 IMAGES = HERE.parent / "docs" / "images"
 
 METHODS = {  # title in results: title in the picture, colour, marker
-    "SCE": ("cross-entropy", "#555555", "v"),
+    "cross-entropy": ("cross-entropy", "#555555", "v"),
     "HACE": ("HACE, d = 0.5", "#b5563c", "o"),
-    "SCE, path sums": ("path sums", "#12766f", "s"),
-    "SCE, path sums s=0.5": ("path sums, s = 0.5", "#5aa7a0", "D"),
+    "path sums": ("path sums", "#12766f", "s"),
+    "path sums s=0.5": ("path sums, s = 0.5", "#5aa7a0", "D"),
     "soft margin τ=1": ("soft margins, τ = 1", "#8a7bb0", "^"),
 }
 COARSE = (  # title, study, labels
@@ -59,13 +59,13 @@ OPTIMISERS = {"adamw": "AdamW", "sgd": "SGD"}
 NAMED = {  # in the picture of every method: title in results, and where its name is, in points from its mark
     "HACE, uniform profile": (-8, -12, "right"),
     "HACE, shuffled tree": (-8, 6, "right"),
-    "SCE, path sums": (-8, -12, "right"),
-    "SCE, path sums s=0.5": (8, 5, "left"),
+    "path sums": (-8, -12, "right"),
+    "path sums s=0.5": (8, 5, "left"),
     "soft margin τ=1": (8, 5, "left"),
     "soft margin τ=5": (8, 5, "left"),
     "HXE α=0.5": (-8, 6, "right"),
-    "SCE, soft labels β=10": (-8, 6, "right"),
-    "SCE, label smoothing 0.1": (8, 6, "left"),
+    "soft labels β=10": (-8, 6, "right"),
+    "cross-entropy, label smoothing 0.1": (8, 6, "left"),
     "SimLoss r=0.1": (8, 6, "left"),
 }
 SHOWN = -3.0  # points of top-1: methods further behind are listed in the table only
@@ -126,8 +126,8 @@ def effect(panel: Panel, study: str, labels: str, method: str) -> Effect | None:
     if (study, labels, method, panel.metric) in withheld():
         return None
     fine, few, _ = labels.partition(" + ")
-    dropped = f"SCE, {fine} alone" if few else "SCE, coarse labels dropped"
-    minus = dropped if panel.alone else "SCE"
+    dropped = f"cross-entropy, {fine} alone" if few else "cross-entropy, coarse labels dropped"
+    minus = dropped if panel.alone else "cross-entropy"
     with path.open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             if (row["labels"], row["method"], row["minus"], row["metric"]) == (
@@ -205,7 +205,7 @@ def every_method(study: str) -> Figure:
         found = {
             (row["method"], row["metric"]): Effect(*(float(row[c]) for c in ("difference", "low", "high")))
             for row in csv.DictReader(file)
-            if row["minus"] == "SCE" and row["metric"] in ("top-1", "severity")
+            if row["minus"] == "cross-entropy" and row["metric"] in ("top-1", "severity")
         }
     figure, axis = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
     for method in dict.fromkeys(method for method, _ in found):

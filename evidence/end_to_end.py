@@ -55,7 +55,7 @@ CLEAN = (
     "sce_paths_shuffled",
 )
 MIXED = ("sce", "sce_paths", "hace", "hce", "conditional")
-FIRST = "cifar100_100"  # the data set of `load_first`
+FIRST = "cifar100_100"  # the dataset of `load_first`
 
 
 class Block(nn.Module):

@@ -114,7 +114,7 @@ def keep(
 
 
 def _changed(study: StudyFolder) -> dict[str, dict[str, float]]:
-    """The share of training labels that each kind of labels really changes, by data set."""
+    """The share of training labels that each kind of labels really changes, by dataset."""
     shares = {name: about.get("changed") for name, about in study.data.items()}
     return {name: {k: round(v, 4) for k, v in found.items()} for name, found in shares.items() if found}
 

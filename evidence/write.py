@@ -2,7 +2,7 @@
 
 A page asks for a table with a pair of comments, and everything between them is rewritten:
 
-    <!-- evidence: cub200-mixed-labels/methods-x.csv columns="method, top-1 ↑" rows="SCE; HACE" -->
+    <!-- evidence: cub200-mixed-labels/methods-x.csv columns="method, top-1 ↑" rows="cross-entropy; HACE" -->
     <!-- end of evidence -->
 
 `columns` chooses and orders columns, by default all; `rows` does the same by the first column, `where="metric=top-1;
@@ -278,7 +278,7 @@ def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str
     for effect in effects:
         labels, name = effect["labels"], effect["method"]
         row = found.setdefault(name, {"method": name})
-        row[labels] = _difference(effect) + (EDGE if {name, "SCE"} & at_edge(study, labels) else "")
+        row[labels] = _difference(effect) + (EDGE if {name, "cross-entropy"} & at_edge(study, labels) else "")
     return list(found.values())
 
 
@@ -296,7 +296,7 @@ def _over_seeds(effect: dict[str, str]) -> bool:
 
 def _header(column: str) -> str:
     """A kind of labels in words: "1 a class + parent" is "1 per class, rest coarse"."""
-    shown = column.replace(" a class", " per class").replace(" + parent", ", rest coarse")
+    shown = column.replace(" %", "%").replace(" a class", " per class").replace(" + parent", ", rest coarse")
     shown = shown.replace("% wrong within parent", "% wrong, same group").replace(
         "% wrong any", "% wrong, any"
     )

@@ -33,4 +33,4 @@ with torch.no_grad():
     (top1,) = accuracy(
         loss.leaf_logits(model.eval()(x)), y, topk=(1,)
     )  # leaf_logits, not the columns of all nodes
-print(f"accuracy {top1.item():.1f} %")
+print(f"accuracy {top1.item():.1f}%")

@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture(scope="session")
 def real_data() -> Callable[[str], Path]:
-    """Give the path of a real data set, `real_data("nabirds")`, or skip the test."""
+    """Give the path of a real dataset, `real_data("nabirds")`, or skip the test."""
 
     def path(name: str) -> Path:
         folder = os.environ.get("HACE_TEST_DATA")

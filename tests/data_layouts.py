@@ -1,4 +1,4 @@
-"""Builds data sets in their official layouts, small or from the real annotation files, with generated images."""
+"""Builds datasets in their official layouts, small or from the real annotation files, with generated images."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def small_nabirds(folder: Path) -> Path:
 
 
 def copied(files: Path, folder: Path) -> Path:
-    """The annotation files of a real data set, in a folder of the test's own."""
+    """The annotation files of a real dataset, in a folder of the test's own."""
     folder.mkdir(parents=True)
     for path in files.glob("*.txt"):
         shutil.copyfile(path, folder / path.name)

@@ -115,7 +115,7 @@ def fair_records(
 def paper_records(
     folder: Path, hierarchy: Hierarchy, *, dataset: str = "aircraft", model: str = "dinov2_large"
 ) -> list[Record]:
-    """The paper's protocol with two seeds: HACE at two dilutions, SCE at two rates; one run diverged, one failed."""
+    """The paper's protocol with two seeds: HACE at two dilutions, cross-entropy at two rates; one run diverged, one failed."""
     records = []
     plan = [
         ("hace", 0.2, "standard", 1.0, 2.0, "finished"),

@@ -22,11 +22,11 @@ MEASURED = (
     "docs/estimator.md",
     "docs/guarantees.md",
     "docs/hierarchy.md",
+    "docs/label-results.md",
     "docs/labels.md",
     "docs/migration.md",
     "docs/paper.md",
     "docs/performance.md",
-    "docs/probing.md",
     "docs/results.md",
     "docs/training.md",
     "docs/when-it-helps.md",
@@ -113,17 +113,25 @@ def test_quotes_are_replaced_in_their_places() -> None:
 
 def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "e.csv").write_text("method,labels,low\nSCE,all,1\nSCE,few,2\n", encoding="utf-8")
+    (tmp_path / "e.csv").write_text(
+        "method,labels,low\ncross-entropy,all,1\ncross-entropy,few,2\n", encoding="utf-8"
+    )
     known = {
-        "few": {"from": "e.csv", "where": {"method": "SCE", "labels": "few"}, "show": "{low} points"},
-        "both": {"from": "e.csv", "where": {"method": "SCE"}, "show": "{low}"},
+        "few": {
+            "from": "e.csv",
+            "where": {"method": "cross-entropy", "labels": "few"},
+            "show": "{low} points",
+        },
+        "both": {"from": "e.csv", "where": {"method": "cross-entropy"}, "show": "{low}"},
     }
     assert write.quote("few", known) == "2 points"
     with pytest.raises(SystemExit, match=r"one row of e\.csv\. Got 2"):
         write.quote("both", known)
     with pytest.raises(SystemExit, match="'none'"):
         write.quote("none", known)
-    assert write.table('e.csv columns="labels, low" where="method=SCE; labels=few"').endswith("| few | 2 |\n")
+    assert write.table('e.csv columns="labels, low" where="method=cross-entropy; labels=few"').endswith(
+        "| few | 2 |\n"
+    )
 
 
 def test_the_picture_has_a_mark_for_every_situation() -> None:
@@ -151,7 +159,10 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4, "hxe_0.2": 1.9}))
     top1, hf1 = (next(m for m in HEADLINES if m.title == title) for title in ("top-1", "hF1"))
     rows = effects_of(results, top1)
-    assert [(row["method"], row["minus"]) for row in rows] == [("HACE", "SCE"), ("HXE α=0.2", "SCE")]
+    assert [(row["method"], row["minus"]) for row in rows] == [
+        ("HACE", "cross-entropy"),
+        ("HXE α=0.2", "cross-entropy"),
+    ]
     (comparison,) = results.choices
     gaps = {m: results.arrays[comparison].difference(m, "sce", top1.key) for m in ("hace", "hxe_0.2")}
     expected = compared_together({m: gap[0] for m, gap in gaps.items() if gap is not None})
@@ -194,13 +205,13 @@ def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, objec
 def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "RESULTS", tmp_path)
     (tmp_path / "t.csv").write_text(
-        'method,top-1,top-1 (detail),seeds\nSCE,70.0,"[69, 71]",5\nA|B,71.0,,5\n', encoding="utf-8"
+        'method,top-1,top-1 (detail),seeds\ncross-entropy,70.0,"[69, 71]",5\nA|B,71.0,,5\n', encoding="utf-8"
     )
     assert write.table("t.csv") == (
-        "| method | top-1 | seeds |\n| --- | --- | --- |\n| SCE | 70.0 [69, 71] | 5 |\n| A\\|B | 71.0 | 5 |\n"
+        "| method | top-1 | seeds |\n| --- | --- | --- |\n| cross-entropy | 70.0 [69, 71] | 5 |\n| A\\|B | 71.0 | 5 |\n"
     )
-    assert write.table('t.csv columns="method, top-1" rows="SCE" intervals="no"') == (
-        "| method | top-1 |\n| --- | --- |\n| SCE | 70.0 |\n"
+    assert write.table('t.csv columns="method, top-1" rows="cross-entropy" intervals="no"') == (
+        "| method | top-1 |\n| --- | --- |\n| cross-entropy | 70.0 |\n"
     )
     with pytest.raises(SystemExit, match="'HACE'"):
         write.table('t.csv rows="HACE"')
@@ -237,21 +248,25 @@ def test_searches_that_ended_at_the_edge_are_marked(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(write, "RESULTS", tmp_path)
     (tmp_path / "about.json").write_text('{"command": "hace study x --rates 2,8,32 --decays 0"}')
     (tmp_path / "methods-x-fair-1_a_class.csv").write_text(
-        'method,chosen\nSCE,"rate 8, decay 0 to 0.0001"\nHACE,"d 0.5, rate 8 to 32"\nclass embeddings,rate 0.125 to 0.5\n',
+        'method,chosen\ncross-entropy,"rate 8, decay 0 to 0.0001"\n'
+        'HACE,"d 0.5, rate 8 to 32"\nclass embeddings,rate 0.125 to 0.5\n',
         encoding="utf-8",
     )
-    (tmp_path / "methods-x-fair.csv").write_text("method,chosen\nSCE,rate 2\nHACE,rate 8\n", encoding="utf-8")
+    (tmp_path / "methods-x-fair.csv").write_text(
+        "method,chosen\ncross-entropy,rate 2\nHACE,rate 8\n", encoding="utf-8"
+    )
     assert write.at_edge(tmp_path, "1 a class") == {"HACE", "class embeddings"}  # whose rates are a sixteenth
-    assert write.at_edge(tmp_path, "all labels") == {"SCE"}
+    assert write.at_edge(tmp_path, "all labels") == {"cross-entropy"}
     (tmp_path / "labels-x-fair.csv").write_text(
-        'method,all labels,all labels (detail),1 a class,1 a class (detail),tried\nSCE,70,"[69, 71]",30,"[29, 31]",6\n'
+        "method,all labels,all labels (detail),1 a class,1 a class (detail),tried\n"
+        'cross-entropy,70,"[69, 71]",30,"[29, 31]",6\n'
         'HACE,71,"[70, 72]",31,"[30, 32]",6\n',
         encoding="utf-8",
     )
     assert write.table("labels-x-fair.csv").splitlines() == [
         "| method | all labels | 1 per class | candidates |",
         "| --- | --- | --- | --- |",
-        "| SCE | 70 [69, 71] ‡ | 30 [29, 31] | 6 |",
+        "| cross-entropy | 70 [69, 71] ‡ | 30 [29, 31] | 6 |",
         "| HACE | 71 [70, 72] | 31 [30, 32] ‡ | 6 |",
     ]
 

@@ -152,7 +152,7 @@ class Study(Choices):
         study = draft(self.out, plan._replace(cells=cells), self, survey, self.runs)
         left = _whats_left(study)
         print(
-            f"{'data set':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
+            f"{'dataset':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
         )
         for (dataset, model, method), (runs, done, seconds, measured) in left.items():
             time = duration(seconds) + ("" if measured else " (rough)")
@@ -179,7 +179,7 @@ class Study(Choices):
 
 
 def _whats_left(study: StudyFolder) -> dict[tuple[str, str, str], tuple[int, int, float, bool]]:
-    """Runs, finished ones, the seconds of the others and whether those are measured, by data set, model and method."""
+    """Runs, finished ones, the seconds of the others and whether those are measured, by dataset, model and method."""
     configs = {(cell.key.dataset, cell.key.model, cell.key.method): cell.config for cell in study.cells}
     records = each_run(study.records())
     speeds: dict[tuple[str, ...], list[float]] = {}  # seconds per sample and epoch of finished runs

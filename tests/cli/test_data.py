@@ -129,7 +129,7 @@ def test_synthetic_with_options(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["cifar"], "data set must be one of 'cifar100', 'aircraft'"),
+        (["cifar"], "dataset must be one of 'cifar100', 'aircraft'"),
         (
             ["nabirds", "--root", "nowhere"],
             "nowhere: the folder does not exist. NABirds cannot be fetched for you",

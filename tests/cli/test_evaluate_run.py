@@ -118,7 +118,7 @@ def test_two_runs_are_told_apart_by_what_differs(
     words = ["evaluate", "--run", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]
     assert cli.main([*words, "--replicates", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line.split(":")[0] for line in (lines[0], lines[3])] == ["HACE d=0.5", "SCE"]
+    assert [line.split(":")[0] for line in (lines[0], lines[3])] == ["HACE d=0.5", "cross-entropy"]
     assert max(map(len, lines[7:])) <= 100
 
 

@@ -290,7 +290,7 @@ def test_packages_that_are_not_there(
 
 def test_names_and_options_of_data_sets(tmp_path: Path) -> None:
     with pytest.raises(
-        ConfigError, match=r"data set must be one of 'cifar100', .*Got 'cifar10'. Did you mean 'cifar100'"
+        ConfigError, match=r"dataset must be one of 'cifar100', .*Got 'cifar10'. Did you mean 'cifar100'"
     ):
         hace.load_dataset("cifar10", tmp_path)
     with pytest.raises(

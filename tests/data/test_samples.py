@@ -1,4 +1,4 @@
-"""Samples, features and data sets as types: what they refuse, select and identify."""
+"""Samples, features and datasets as types: what they refuse, select and identify."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The synthetic data set: seeded, ragged, learnable as far as `signal` says, and alike where the tree is."""
+"""The synthetic dataset: seeded, ragged, learnable as far as `signal` says, and alike where the tree is."""
 
 from __future__ import annotations
 

@@ -217,7 +217,7 @@ def test_values_are_cut_to_a_readable_length() -> None:
     assert len(str(caught.value)) < 300
 
 
-# ---------------------------------------------------------------- files of data sets
+# ---------------------------------------------------------------- files of datasets
 
 
 def write_all(folder: Path, files: dict[str, str]) -> Path:

@@ -473,7 +473,7 @@ def test_halves_of_surrogate_pairs_are_refused(tmp_path: Path) -> None:
         parse_hierarchy('{"name": "\\ud800"}', "json")
 
 
-# ---------------------------------------------------------------- data sets
+# ---------------------------------------------------------------- datasets
 
 
 def test_cifar100_is_in_the_package() -> None:

@@ -91,7 +91,7 @@ def _best_to_best() -> list[Claim]:
         "NABirds, the deepest and least regular, comes second: that gains grow with either does not follow."
     )
     return [
-        _count("pairs of architecture and data set where HACE beats SCE, end to end", "abstract, 1, 5.1", "15 of 18",
+        _count("pairs of architecture and dataset where HACE beats cross-entropy, end to end", "abstract, 1, 5.1", "15 of 18",
                [g > 0 for g in points], f"All losses are those of {', '.join(lost)}."),
         _number("mean gain over these pairs", "abstract, 1, 5.1", "4.66", _mean(points), middle),
         _number("largest loss", "5.1", "1.57", -points[0]),
@@ -110,11 +110,11 @@ def _model_matched() -> list[Claim]:
     middle = f"The median is {_two(median(gain.values()))}."
     without = f"Without that of HACE as well: {_two(_mean(gain[cell] for cell in both))}."
     return [
-        _count("settings of FGVC-Aircraft where HACE beats SCE, model-matched", "5.1.1", "31 of 36",
+        _count("settings of FGVC-Aircraft where HACE beats cross-entropy, model-matched", "5.1.1", "31 of 36",
                [g > 0 for g in gain.values()],
                f"The largest loss, {_two(-min(gain.values()))}, is not mentioned."),
         _number("mean gain over these settings", "5.1.1", "8.83", _mean(gain.values()), middle),
-        _number("collapsed runs of SCE", "5.1.1", "3", Decimal(len(gain) - len(rest)),
+        _number("collapsed runs of cross-entropy", "5.1.1", "3", Decimal(len(gain) - len(rest)),
                 f"HACE has {len(rest) - len(both)}, which is not mentioned."),
         _number("mean gain without them", "5.1.1", "3.31", _mean(gain[cell] for cell in rest), without),
         _number("largest gain without them", "5.1.1", "21", max(gain[cell] for cell in rest)),
@@ -123,9 +123,9 @@ def _model_matched() -> list[Claim]:
 
 def _per_class() -> list[Claim]:
     unknown = (
-        ("families of FGVC-Aircraft where HACE matches or beats SCE", "5.1.2", "59 of 70"),
+        ("families of FGVC-Aircraft where HACE matches or beats cross-entropy", "5.1.2", "59 of 70"),
         ("mean gain over families", "5.1.2", "7.21"),
-        ("manufacturers where HACE matches or beats SCE", "5.1.2, A.8", "28 of 30"),
+        ("manufacturers where HACE matches or beats cross-entropy", "5.1.2, A.8", "28 of 30"),
         ("mean gain over manufacturers", "A.8", "4.21"),
     )
     why = "Accuracies per class are drawn, not printed."
@@ -148,13 +148,13 @@ def _methods() -> list[Claim]:
         _count("architectures where HACE with smoothing is the best on NABirds", "5.1.3", "4 of 6",
                [max(s, key=s.__getitem__) == "hace_smooth" for s in birds]),
         _number("mean lead over the next best method", "5.1.3", "4.38", _mean(_lead(s, _ours(s)) for s in birds), reading),
-        Claim("HACE without smoothing above SCE with and without smoothing", "5.1.3", "consistently", _of(gap),
+        Claim("HACE without smoothing above cross-entropy with and without smoothing", "5.1.3", "consistently", _of(gap),
               _holds(all(gap))),
     ]  # fmt: skip
 
 
 def _both_regimes() -> list[Claim]:
-    """Words of the introduction, counted over the architectures on NABirds and the data sets of the probe."""
+    """Words of the introduction, counted over the architectures on NABirds and the datasets of the probe."""
     birds, probes = _scores("nabirds_methods"), _scores("probe")
     smoothing = [[s["hace_smooth"] > s["hace"] for s in group] for group in (birds, probes)]
     both = [
@@ -162,12 +162,12 @@ def _both_regimes() -> list[Claim]:
     ]
     plain = [s["hace"] > s[other] for s in birds + probes for other in PLAIN]
     most = [*smoothing[0], *smoothing[1]]
-    parts = f"{_of(smoothing[0])} architectures on NABirds, {_of(smoothing[1])} data sets in probing."
+    parts = f"{_of(smoothing[0])} architectures on NABirds, {_of(smoothing[1])} datasets in probing."
     return [
         Claim("smoothing improves HACE", "1, 5.1.3", "mostly", _of(most), _holds(2 * sum(most) > len(most)), parts),
         Claim("HACE with and without smoothing beats soft labels and HXE", "1", "both do", _of(both), _holds(all(both)),
               "End to end on NABirds and in probing, for each variant."),
-        Claim("HACE beats SCE, label smoothing and HXE", "1", "large majority", _of(plain),
+        Claim("HACE beats cross-entropy, label smoothing and HXE", "1", "large majority", _of(plain),
               _holds(3 * sum(plain) > 2 * len(plain)), "Without smoothing, against each, counted in the same way."),
     ]  # fmt: skip
 
@@ -177,12 +177,12 @@ def _probe() -> list[Claim]:
     plain = [_lead(s, ("hace",), _ours(s)) for s in probes]
     first_two = [sorted(s, key=s.__getitem__, reverse=True)[:2] for s in top5]
     return [
-        _count("data sets where HACE beats all other methods in probing", "abstract, 1, 5.2", "3 of 3",
+        _count("datasets where HACE beats all other methods in probing", "abstract, 1, 5.2", "3 of 3",
                [lead > 0 for lead in plain]),
         _number("mean lead over the next best method that is not HACE", "abstract, 1, 5.2", "2.18",
                 _mean(_lead(s, _ours(s)) for s in probes),
                 f"For the best variant of HACE. Without smoothing: {_two(_mean(plain))}."),
-        _count("data sets where HACE is first and second in top-5", "A.7", "3 of 3",
+        _count("datasets where HACE is first and second in top-5", "A.7", "3 of 3",
                [all(m.startswith("hace") for m in pair) for pair in first_two]),
     ]  # fmt: skip
 
@@ -192,11 +192,11 @@ def _probe_matched() -> list[Claim]:
     points = gain.values()
     above = [float(cell.printed) > 96 for cell in paper_tables()["probe"].select(dataset="cifar100")]
     return [
-        _count("settings where HACE beats SCE in probing, model-matched", "5.2.1", "17 of 18", [g > 0 for g in points]),
+        _count("probes where HACE beats cross-entropy, model-matched", "5.2.1", "17 of 18", [g > 0 for g in points]),
         _number("mean gain over these settings", "5.2.1", "1.59", _mean(points), f"The median is {_two(median(points))}."),
         _number("largest gain", "5.2.1", "5.06", max(points)),
         _number("largest loss", "5.2.1", "0.99", -min(points), "Its cell repeats a number of its row."),
-        Claim("methods above 96 % on CIFAR-100", "5.2.1", "all", _of(above), _holds(all(above))),
+        Claim("methods above 96% on CIFAR-100", "5.2.1", "all", _of(above), _holds(all(above))),
     ]  # fmt: skip
 
 
@@ -208,8 +208,8 @@ def _set_up() -> list[Claim]:
     sce = sum(dilutions if "d" in cell.printed else 1 for cell in rates.select(method="sce"))
     images = {name: _images(tables["datasets"], name) for name in ("cifar100", "aircraft")}
     return [
-        _number("runs for each pair of architecture and data set", "4.3, A.4", "10", Decimal(hace + sce),
-                f"{hace} of HACE and {sce} of SCE."),
+        _number("runs for each pair of architecture and dataset", "4.3, A.4", "10", Decimal(hace + sce),
+                f"{hace} of HACE and {sce} of cross-entropy."),
         _number("images of CIFAR-100", "A.3", "60,000", images["cifar100"]),
         _number("images of FGVC-Aircraft", "A.3", "10,000", images["aircraft"], "The released files hold 10,000."),
     ]  # fmt: skip

@@ -87,7 +87,7 @@ def number(cell: PrintedCell) -> float:
 
 
 def differences(table: PaperTable) -> list[float]:
-    """HACE minus SCE, by the layout alone: the columns alternate."""
+    """HACE minus cross-entropy, by the layout alone: the columns alternate."""
     values = [number(cell) for cell in table.cells]
     return [ours - theirs for ours, theirs in zip(values[::2], values[1::2], strict=True)]
 
@@ -199,7 +199,7 @@ def test_a_misplaced_mark_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_best_runs_agree_with_the_tables_by_dilution_where_they_do() -> None:
-    """Probes do, but for SCE on NABirds; end to end on FGVC-Aircraft no cell does."""
+    """Probes do, but for cross-entropy on NABirds; end to end on FGVC-Aircraft no cell does."""
     off = {}
     for best, matched in (("probe", "probe_matched"), ("best_to_best", "model_matched")):
         for cell in TABLES[best].cells:
@@ -221,7 +221,7 @@ def test_the_comparison_on_nabirds_takes_over_the_best_runs() -> None:
 
 
 def test_repeated_numbers() -> None:
-    """Numbers that occur twice in a row, apart from the one SCE run that serves three dilutions."""
+    """Numbers that occur twice in a row, apart from the one cross-entropy run that serves three dilutions."""
     repeats = set()
     for table in RESULTS.values():
         for row in table.rows:

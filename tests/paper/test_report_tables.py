@@ -45,8 +45,12 @@ def test_paper_protocol_takes_the_best_of_each_seed_on_the_test_set(
 def test_pairs_of_the_paper_share_the_run_at_the_models_own_rate(results: Results) -> None:
     table = paper_table(results, paper_tables()["probe_matched"])
     ours = row(table, "FGVC-Aircraft", "ours, paper's protocol")
-    assert ours["d = 0.2 adjusted SCE"].text == ours["d = 0.7 adjusted SCE"].text != "not run"
-    assert ours["d = 0.2 standard SCE"].text != ours["d = 0.2 adjusted SCE"].text
+    assert (
+        ours["d = 0.2 adjusted cross-entropy"].text
+        == ours["d = 0.7 adjusted cross-entropy"].text
+        != "not run"
+    )
+    assert ours["d = 0.2 standard cross-entropy"].text != ours["d = 0.2 adjusted cross-entropy"].text
     assert ours["d = 0.5 adjusted HACE"].text == "diverged"
     assert ours["d = 0.7 standard HACE"].text == "not run"
     assert all(
@@ -110,10 +114,12 @@ def test_families_and_manufacturers_are_beside_the_printed_counts(tmp_path: Path
     results = Results(fair_records(tmp_path, h, {"sce": 1.0, "hace": 2.0}, **runs))  # type: ignore[arg-type]
     (lines,) = (b for b in report_sections(results)[0].blocks if isinstance(b, list) and "Printed" in b[0])
     assert lines[0].startswith(
-        "Manufacturers. Printed: HACE matches or beats SCE in 28 of 30, mean gain 4.21. Ours, fair protocol: "
+        "Manufacturers. Printed: HACE matches or beats cross-entropy in 28 of 30, mean gain 4.21. Ours, fair protocol: "
     )
     assert lines[1].startswith(
-        "Families. Printed: HACE matches or beats SCE in 59 of 70, mean gain 7.21. Ours, fair protocol: "
+        "Families. Printed: HACE matches or beats cross-entropy in 59 of 70, mean gain 7.21. Ours, fair protocol: "
     )
     for line, nodes in zip(lines, (2, 4), strict=True):
-        assert re.search(rf"most probable .* HACE matches or beats SCE in \d of {nodes}; the mean gain", line)
+        assert re.search(
+            rf"most probable .* HACE matches or beats cross-entropy in \d of {nodes}; the mean gain", line
+        )

@@ -1,4 +1,4 @@
-"""Read a data set and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
+"""Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
 two differ. Lists and counts are compared with the files; --check also opens every image.
 
 Examples:

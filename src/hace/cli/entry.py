@@ -64,7 +64,7 @@ class Command(NamedTuple):
 # To add a command, add a line.
 COMMANDS = (
     Command("hierarchy", "summarise, convert or draw a hierarchy", "the number of nodes"),
-    Command("data", "describe, download or check a data set", "the size of the data set"),
+    Command("data", "describe, download or check a dataset", "the size of the dataset"),
     Command("features", "compute the features of a frozen model", "--batch-size or --workers"),
     Command("probe", "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"),
     Command("train", "train a model end to end on images", "--batch-size or --workers"),

@@ -1,4 +1,4 @@
-"""Compute the features of all images of a data set with a frozen timm model, or of texts with a sentence encoder, once, and
+"""Compute the features of all images of a dataset with a frozen timm model, or of texts with a sentence encoder, once, and
 store them for linear probes. Stopped at any point, the same command resumes and ends with the same bytes.
 
 Examples:
@@ -143,7 +143,7 @@ def encode_texts(args: argparse.Namespace, device: str) -> None:
 
 
 def refuse_features(dataset: Dataset) -> None:
-    """Refuse a data set of features, which has no images."""
+    """Refuse a dataset of features, which has no images."""
     from hace.data import Features
 
     if any(isinstance(split, Features) for split in dataset.splits.values()):

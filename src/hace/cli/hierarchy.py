@@ -13,7 +13,7 @@ Examples:
   hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
   hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
   hace hierarchy pairs.txt -o order=child-parent     one edge per line, the child first
-  hace hierarchy NABirds/                            the folder of a data set, or a tree of image folders
+  hace hierarchy NABirds/                            the folder of a dataset, or a tree of image folders
   hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
   hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
   hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
@@ -43,7 +43,7 @@ def add_arguments(parser: Parser) -> None:
     add("file", "FILE", "a file, a folder, or the built-in name cifar100", nargs="?")
     add("--format", "FORMAT", "the format of FILE, if its name does not say")
     add_option(parser, "the reader; VALUE is text, true, false, or a list as a,b,c or JSON")
-    about = "add a root above the tops, or remove it (default: as in the file or the data set)"
+    about = "add a root above the tops, or remove it (default: as in the file or the dataset)"
     parser.flag("--root", about, either=True)
     about = 'write it as FORMAT to OUT ("-": print it)'
     parser.add_argument("--to", nargs=2, metavar=("FORMAT", "OUT"), help=about)

@@ -32,21 +32,21 @@ _ODD = re.compile(r"(?i)[-+]?(0[\d_]+|0[box][\da-f_]+|[\d_]*_[\d_.]*|\d+(:\d+)+(
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
 
-def add_option(parser: Any, of: str = "the data set") -> None:
-    """Declare -o, for commands that read a data set or a hierarchy."""
+def add_option(parser: Any, of: str = "the dataset") -> None:
+    """Declare -o, for commands that read a dataset or a hierarchy."""
     about = f'an option of {of} ("-o" may repeat)'
     parser.add_argument("-o", "--option", metavar="NAME=VALUE", action="append", default=[], help=about)
-    if of == "the data set":
+    if of == "the dataset":
         about = "the column that names each sample's group, such as its site: splits keep groups whole (-o groups=COLUMN)"
         parser.add_argument("--groups", metavar="COLUMN", help=about)
 
 
 def add_dataset(parser: Parser) -> None:
     """Declare what :func:`dataset_of` reads."""
-    parser.option("--root", "R", "folder of the data set; for manifest and features, the file")
+    parser.option("--root", "R", "folder of the dataset; for manifest and features, the file")
     parser.flag("--download", "fetch it into R first if it is missing")
     parser.option(
-        "--hierarchy", "H", "a hierarchy in place of the data set's own: what `hace hierarchy` reads"
+        "--hierarchy", "H", "a hierarchy in place of the dataset's own: what `hace hierarchy` reads"
     )
     about = "with or without a root (default: as in the paper, or as the hierarchy has it)"
     parser.flag("--root-node", about, either=True)
@@ -54,7 +54,7 @@ def add_dataset(parser: Parser) -> None:
 
 
 def dataset_of(name: str, args: argparse.Namespace) -> Dataset[Any]:
-    """The data set that the options of :func:`add_dataset` describe."""
+    """The dataset that the options of :func:`add_dataset` describe."""
     from hace.data import load_dataset
 
     options = _data_options(args)
@@ -98,7 +98,7 @@ def _value(text: str) -> Any:
 
 
 def numbers(options: dict[str, Any]) -> dict[str, Any]:
-    """Options with numbers in place of words that parse as such: no option of a data set is an id."""
+    """Options with numbers in place of words that parse as such: no option of a dataset is an id."""
 
     def number(value: Any) -> Any:
         for kind in (int, float):

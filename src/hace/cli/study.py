@@ -28,7 +28,7 @@ from typing import Any, get_type_hints
 from hace.cli.options import Parser, numbers
 from hace.errors import ConfigError
 
-# argparse reads the options, not jsonargparse: a study takes NAME=PATH for each data set and several presets without a flag,
+# argparse reads the options, not jsonargparse: a study takes NAME=PATH for each dataset and several presets without a flag,
 # which jsonargparse has no form for.
 _FLAGS = {"options": ("-o", "--option"), "settings": ("--set",)}  # other options have the name of their field
 _METAVARS = {"only": "KEY=V", "options": "[NAME.]O=V", "setup": "LINE"}

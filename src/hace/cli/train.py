@@ -74,7 +74,7 @@ def build_config(args: argparse.Namespace) -> TrainConfig:
     """The configuration: preset, file and options, each over the one before."""
     from hace.lab.runs.config import TrainConfig
 
-    # The default data set is named, so that a file or an option with other settings of the data keeps it.
+    # The default dataset is named, so that a file or an option with other settings of the data keeps it.
     preset: Mapping[str, Any] = {"data": {"name": TrainConfig().data.name}}
     if args.preset:
         from hace.paper.recipes import train_preset

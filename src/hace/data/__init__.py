@@ -1,6 +1,6 @@
-"""Data sets: published ones, your own, and synthetic ones, all as a `Dataset` of splits.
+"""Datasets: published ones, your own, and synthetic ones, all as a `Dataset` of splits.
 
-A data set is a hierarchy and, for each split, labels (nodes at any level) with images (`Samples`) or frozen features
+A dataset is a hierarchy and, for each split, labels (nodes at any level) with images (`Samples`) or frozen features
 (`Features`). `DATASETS` lists them all; a new one is a function that returns a `Dataset`, and an entry there.
 """
 

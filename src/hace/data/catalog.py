@@ -1,4 +1,4 @@
-"""The data sets by name, and what loads them."""
+"""The datasets by name, and what loads them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from hace.formats import read_hierarchy
 
 @dataclass(frozen=True)
 class DatasetKind:
-    """A data set that `load_dataset` can load."""
+    """A dataset that `load_dataset` can load."""
 
     title: str
     load: Callable[..., Dataset[Any]]
@@ -65,16 +65,16 @@ def load_dataset(
     download: bool = False,
     **options: Any,
 ) -> Dataset[Any]:
-    """A data set by name.
+    """A dataset by name.
 
     Args:
         name: A name in `DATASETS`.
         root: Its folder, or for "manifest" and "features" the file. Omit it for synthetic data.
-        hierarchy: The classes, or the file that holds them; by default the data set's own.
-        root_node: Whether the hierarchy has a root; by default as published with the three official data sets, and as the
+        hierarchy: The classes, or the file that holds them; by default the dataset's own.
+        root_node: Whether the hierarchy has a root; by default as published with the three official datasets, and as the
             hierarchy has it for all others.
-        download: Fetch the data set into `root` first if it is missing.
-        **options: Options of the data set; `DATASETS[name].options` lists them. Others are for the reader of a `hierarchy` that
+        download: Fetch the dataset into `root` first if it is missing.
+        **options: Options of the dataset; `DATASETS[name].options` lists them. Others are for the reader of a `hierarchy` that
             is a file, as of `read_hierarchy`.
 
     Returns:
@@ -82,7 +82,7 @@ def load_dataset(
 
     Raises:
         ConfigError: The name or an option is unknown.
-        DataError: The data set is missing or incomplete.
+        DataError: The dataset is missing or incomplete.
         FormatError: A file is damaged.
 
     Example:
@@ -92,7 +92,7 @@ def load_dataset(
         train: 500 samples, 50 to 50 per class
         test: 200 samples, 20 to 20 per class
     """
-    check_choice("The data set", name, DATASETS)
+    check_choice("The dataset", name, DATASETS)
     kind = DATASETS[name]
     reader = {option: options.pop(option) for option in [*options] if option not in kind.options}
     shared = {option: options[option] for option in ("encoding", "delimiter") if option in options}
@@ -111,14 +111,14 @@ def load_dataset(
     arguments: dict[str, Any] = {"hierarchy": hierarchy, "root_node": root_node, **options}
     if kind.takes("root"):
         if root is None:
-            raise ConfigError(f"The data set {name!r} needs its folder or file. Give --root (root=).")
+            raise ConfigError(f"The dataset {name!r} needs its folder or file. Give --root (root=).")
         arguments["root"] = Path(root)
     elif root is not None:
-        raise ConfigError(f"The data set {name!r} is synthetic. Omit --root (root=).")
+        raise ConfigError(f"The dataset {name!r} is synthetic. Omit --root (root=).")
     if kind.takes("download"):
         arguments["download"] = download
     elif download:
-        raise ConfigError(f"The data set {name!r} cannot be downloaded. Omit --download.")
+        raise ConfigError(f"The dataset {name!r} cannot be downloaded. Omit --download.")
     try:
         return kind.load(**arguments)
     except OSError as error:  # mostly a folder that may not be looked into

@@ -1,4 +1,4 @@
-"""A data set: a hierarchy and its splits, each with a label for every sample and its image or its features."""
+"""A dataset: a hierarchy and its splits, each with a label for every sample and its image or its features."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Split(ABC):
     Attributes:
         hierarchy: The classes.
         nodes: int64 (M,), for each sample the index of its label in `hierarchy.nodes`.
-        names: A stable name for each sample, such as its path below the data set's folder.
+        names: A stable name for each sample, such as its path below the dataset's folder.
         groups: (M,) the site, donor or recording of each sample, as text; None where samples do not come in groups.
     """
 
@@ -110,7 +110,7 @@ class Split(ABC):
 
     @classmethod
     def joined(cls, splits: Sequence[Self]) -> Self:
-        """Several splits of one data set, one after another."""
+        """Several splits of one dataset, one after another."""
         return replace(
             splits[0], **{name: _joined([getattr(s, name) for s in splits]) for name in cls._columns}
         )
@@ -223,7 +223,7 @@ class Samples(Split):
 
     @classmethod
     def joined(cls, splits: Sequence[Any]) -> Self:
-        """Several splits of one data set, one after another."""
+        """Several splits of one dataset, one after another."""
         if len({(s.pixels is None, s.boxes is None, s.trim_bottom, s.relative) for s in splits}) > 1:
             raise DataError("Splits to join must be cropped alike, and all in memory or all on disk.")
         return super().joined(splits)
@@ -258,7 +258,7 @@ class Features(Split):
 
 @dataclass(frozen=True, eq=False)
 class Dataset(Generic[_S]):
-    """A data set: `Dataset[Samples]` of images, or `Dataset[Features]` of frozen features.
+    """A dataset: `Dataset[Samples]` of images, or `Dataset[Features]` of frozen features.
 
     Attributes:
         name: What results call it.
@@ -281,7 +281,7 @@ class Dataset(Generic[_S]):
             raise DataError(f"{self.name}: must have at least one split.")
         for name, split in self.splits.items():
             if split.hierarchy.fingerprint != self.hierarchy.fingerprint:
-                raise DataError(f"{self.name}: the split {name!r} must have the hierarchy of the data set.")
+                raise DataError(f"{self.name}: the split {name!r} must have the hierarchy of the dataset.")
             if not len(split):
                 raise DataError(f"{self.name}: the split {name!r} must have samples. Got none.")
         self._check_groups()
@@ -375,7 +375,7 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
     """The splits with a share of each class's training samples as "test"; the same samples every time.
 
     Samples labelled above the leaves stay in "train": nobody can tell whether a class is right for them. The share is of each
-    class, rounded, but never its last sample; 0 holds out nothing. Groups stay whole. Messages call the data set `name`.
+    class, rounded, but never its last sample; 0 holds out nothing. Groups stay whole. Messages call the dataset `name`.
     """
     if not share:
         return dict(splits)
@@ -405,7 +405,7 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
 
 
 def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> None:
-    """Refuse a data set in which a class has no sample at all; messages call it `name`."""
+    """Refuse a dataset in which a class has no sample at all; messages call it `name`."""
     seen = np.concatenate([split.nodes for split in splits])
     empty = [hierarchy.leaves[i] for i in np.flatnonzero(~np.isin(hierarchy.leaf_nodes, seen))]
     if empty:
@@ -417,7 +417,7 @@ def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> N
 
 
 def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
-    """Refuse a data set in which a sample occurs twice, in two splits or in one; messages call it `name`."""
+    """Refuse a dataset in which a sample occurs twice, in two splits or in one; messages call it `name`."""
     home: dict[str, str] = {}
     twice: list[tuple[str, str, str]] = []
     for split, samples in splits.items():
@@ -448,7 +448,7 @@ def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
 
 
 def without_broken(data: Dataset[Samples], known: Container[bytes] = ()) -> Dataset[Samples]:
-    """The data set without images that cannot be read, which `broken` lists; those whose digest is `known` are not opened."""
+    """The dataset without images that cannot be read, which `broken` lists; those whose digest is `known` are not opened."""
 
     def problem(at: tuple[Samples, int]) -> str | None:
         samples, i = at
@@ -580,7 +580,7 @@ def chosen_hierarchy(
     elif own is not None:
         hierarchy, root = own(), default if root is None else root
     else:
-        raise ConfigError("This data set brings no hierarchy. Give one with --hierarchy (hierarchy=).")
+        raise ConfigError("This dataset brings no hierarchy. Give one with --hierarchy (hierarchy=).")
     return hierarchy if root is None else hierarchy.with_root() if root else hierarchy.without_root()
 
 
@@ -605,7 +605,7 @@ def check_exist(folder: Path, images: Sequence[str]) -> list[str]:
     if missing:
         raise DataError(
             f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "
-            f"{missing[0]}. Unpack the data set again."
+            f"{missing[0]}. Unpack the dataset again."
         )
     return found
 

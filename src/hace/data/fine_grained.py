@@ -132,7 +132,7 @@ def load_nabirds(
 
 
 def _beside(folder: Path, file: str, what: str, images: dict[str, str]) -> dict[str, str]:
-    """A table of the data set; it must list the same images as images.txt."""
+    """A table of the dataset; it must list the same images as images.txt."""
     table = _read_table(folder / file, what)
     _same_images(folder / "images.txt", images, folder / file, table)
     return table
@@ -163,7 +163,7 @@ def _read_lines(path: Path) -> Iterator[tuple[int, str]]:
     """(number from 1, line) of every non-blank line of a text file that has any."""
     text = read_text(path)
     if not text.strip():
-        raise FormatError(f"{path}: must not be empty. Is the data set complete?")
+        raise FormatError(f"{path}: must not be empty. Is the dataset complete?")
     lines = enumerate(text.replace("\r\n", "\n").split("\n"), 1)
     return ((number, line.strip()) for number, line in lines if line.strip())
 

@@ -46,7 +46,7 @@ def fetch(archive: Archive, folder: Path) -> Path:
     """
     if os.path.lexists(place := folder / archive.name) and not place.is_file():
         raise DataError(f"{place}: must be a file. Move away what is there.")
-    pooch = optional("pooch", "Downloading data sets")
+    pooch = optional("pooch", "Downloading datasets")
     pooch.get_logger().setLevel(logging.WARNING)
     _make_folder(folder)
     shown = sys.stderr.isatty() and importlib.util.find_spec("tqdm") is not None

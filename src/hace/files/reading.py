@@ -186,7 +186,7 @@ def read_image(
         optional("pillow_heif", "Reading HEIC images", "heic").register_heif_opener()
         formats = ("HEIF",)
     if content is None and not os.path.lexists(path):
-        raise DataError(f"{name}: the image does not exist. Is the data set complete?")
+        raise DataError(f"{name}: the image does not exist. Is the dataset complete?")
     try:
         with (
             open_regular(path) if content is None else io.BytesIO(content) as file,

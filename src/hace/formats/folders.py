@@ -43,7 +43,7 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
 
 
 def scan_nabirds(folder: Path, problems: Problems) -> Draft:
-    """The data set's hierarchy.txt ("child parent" per line) and classes.txt ("id name" per line)."""
+    """The dataset's hierarchy.txt ("child parent" per line) and classes.txt ("id name" per line)."""
     source = read_source(folder / "hierarchy.txt")
     draft = parse_edges(source, order="child parent")
     source.problems.raise_any()
@@ -52,13 +52,13 @@ def scan_nabirds(folder: Path, problems: Problems) -> Draft:
 
 
 def scan_fgvc(folder: Path, problems: Problems) -> Draft:
-    """variants.txt and images_{variant,family,manufacturer}_*.txt of the data set, for one split or several.
+    """variants.txt and images_{variant,family,manufacturer}_*.txt of the dataset, for one split or several.
 
     No file says which variant belongs to which family: it follows from the images, which have a
     label at each level. families.txt and manufacturers.txt are compared where they exist.
     """
     if not (folder / "variants.txt").is_file() and (folder / "data" / "variants.txt").is_file():
-        folder = folder / "data"  # as the data set is unpacked
+        folder = folder / "data"  # as the dataset is unpacked
     labels = {level: _image_labels(folder, level, problems) for level in FGVC_LEVELS}
     problems.raise_broken()
     lists = {level: _listed_names(folder / file, problems) for level, file in FGVC_LEVELS.items()}
@@ -86,7 +86,7 @@ def nabirds_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hier
     Passeriformes families.
 
     Args:
-        folder: Holds the data set's hierarchy.txt and classes.txt.
+        folder: Holds the dataset's hierarchy.txt and classes.txt.
         root: False removes the root, which leaves 22 orders at the top.
 
     Raises:
@@ -106,7 +106,7 @@ def fgvc_hierarchy(folder: str | os.PathLike[str], root: bool = True) -> Hierarc
 
     Args:
         folder: Holds variants.txt and the images_*.txt files of all three levels, for one split or several;
-            or has them in its folder `data`, as the data set is unpacked.
+            or has them in its folder `data`, as the dataset is unpacked.
         root: Whether there is a root above the manufacturers.
 
     Raises:

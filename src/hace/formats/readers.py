@@ -104,7 +104,7 @@ def read_hierarchy(
     """Reads a hierarchy from a file, a folder, or by its name from the package.
 
     Args:
-        path: A file, as it is or in a .gz, .zip or .tar.gz; a folder of class folders or of a data set; or "cifar100" or
+        path: A file, as it is or in a .gz, .zip or .tar.gz; a folder of class folders or of a dataset; or "cifar100" or
             "animals", which come with hace (a folder of that name is "./cifar100").
         format: A name in `FORMATS`. Without it the suffix decides, and for .txt the content, if it is
             unambiguous.

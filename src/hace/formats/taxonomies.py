@@ -1,4 +1,4 @@
-"""Taxonomies as they are published: path lists, taxon tables, NCBI's dump, and the class lists of image data sets.
+"""Taxonomies as they are published: path lists, taxon tables, NCBI's dump, and the class lists of image datasets.
 
 Ranks and other names are kept. A taxon whose parent is not in the file is a top, and a note says so.
 """
@@ -354,7 +354,7 @@ def _dump(source: SourceText, count: int) -> Iterator[tuple[int, list[str]]]:
     source.problems.raise_broken()
 
 
-# ---------------------------------------------------------------------- JSON of image data sets and ontologies
+# ---------------------------------------------------------------------- JSON of image datasets and ontologies
 
 
 def json_taxonomy(source: SourceText, content: Any, parts: bool, relations: Sequence[str]) -> Draft | None:

@@ -80,7 +80,7 @@ def load_sources(configs: Iterable[ProbeConfig]) -> Sources:
             source = data_of(_as_loaded(config.data))
             if not isinstance(source["train"], Features):
                 raise ConfigError(
-                    f"data.name of a probe must be a data set of features. Got {config.data.name!r}, which has images: compute "
+                    f"data.name of a probe must be a dataset of features. Got {config.data.name!r}, which has images: compute "
                     "features with `hace features` first."
                 )
             sources[key] = source

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class CrossEntropyLoss(TableLoss):
-    r"""Standard cross-entropy over the leaves (SCE), with uniform label smoothing.
+    r"""Standard cross-entropy over the leaves, with uniform label smoothing.
 
     .. math:: \ell(z, y) = -\sum_c \big[(1 - \varepsilon) 1[c = y] + \varepsilon / n\big] \log
         \operatorname{softmax}(z)_c

@@ -81,7 +81,7 @@ def risk_curves(
 
 @dataclass(frozen=True)
 class OperatingCurve:
-    """What a threshold buys: the answers of :func:`hace.decisions.threshold_rules.deepest_above` as it moves.
+    """What a threshold costs and gives: the answers of :func:`hace.decisions.threshold_rules.deepest_above` as it moves.
 
     An answer is true if it is the truth or an ancestor of it. An answer at the root, or none, says nothing: it counts as
     true in ``precision`` and does not count in ``answer_precision``.

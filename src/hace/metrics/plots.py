@@ -1,4 +1,4 @@
-"""The plots of an evaluation: what a threshold buys, how far to trust confidence, where mistakes go."""
+"""The plots of an evaluation: what a threshold costs and gives, how far to trust confidence, where mistakes go."""
 
 from __future__ import annotations
 

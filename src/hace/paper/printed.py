@@ -4,7 +4,7 @@ A cell is named by what it was measured on, with `None` where a table does not d
 
     table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
 
-Data sets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, the footnotes about known errors in
+Datasets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, the footnotes about known errors in
 `errata.json`, what we assume where the paper says nothing in `assumptions.json`; `docs/paper.md` lists both.
 """
 
@@ -40,7 +40,9 @@ class PrintedCell:
     model: str | None = None
     method: str | None = None
     dilution: float | None = None
-    pairing: str | None = None  # "standard": HACE at l, SCE at l * d; "adjusted": HACE at l / d, SCE at l
+    pairing: str | None = (
+        None  # "standard": HACE at l, cross-entropy at l * d; "adjusted": HACE at l / d, cross-entropy at l
+    )
     metric: str | None = None
 
     @property
@@ -180,11 +182,11 @@ def _table(entry: Mapping[str, Any]) -> PaperTable:
 
 
 ASSUMPTIONS: tuple[str, ...] = tuple(_document("assumptions.json"))
-NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a data set
+NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a dataset
 
 
 def data_text(data: Dataset[Any], name: str) -> str:
-    """A data set's figures from its files, with those that the paper prints beside them where it has any."""
+    """A dataset's figures from its files, with those that the paper prints beside them where it has any."""
     from hace.data import DATASETS
 
     kind, table = DATASETS[name], paper_tables()["datasets"]
@@ -210,7 +212,7 @@ def data_text(data: Dataset[Any], name: str) -> str:
 
 
 def _figures(data: Dataset[Any], size: int | None) -> Iterator[tuple[str, str, str]]:
-    """Key, heading and value of what the paper's table says of a data set; depth is counted below the root."""
+    """Key, heading and value of what the paper's table says of a dataset; depth is counted below the root."""
     h = data.hierarchy
     counts = {split: f"{len(samples):,}" for split, samples in data.splits.items()}
     yield "train_images", "training samples", counts.pop("train", "-")

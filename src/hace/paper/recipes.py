@@ -35,7 +35,7 @@ class Recipe:
     weight_decay: float
     momentum: float  # of SGD; AdamW's first beta
     dropout: float  # 0 where the table has a dash
-    epochs: Mapping[str, int]  # by data set
+    epochs: Mapping[str, int]  # by dataset
     schedule: str  # "cosine" for the table's CosineAnnealing, "warmup_cosine" for its Lambda
     warmup_epochs: int  # not in the table, see `ASSUMPTIONS`
     optimizer: str
@@ -63,10 +63,10 @@ TRAIN_PRESETS = tuple(f"{dataset}/{model}" for dataset in PAPER_DATASETS for mod
 def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> float:
     """The learning rate of a loss in a pairing: the paper's table of learning rates.
 
-    | pairing | HACE | SCE |
+    | pairing | HACE | cross-entropy |
     | --- | --- | --- |
     | "standard", anchored at HACE | l | l d |
-    | "adjusted", anchored at SCE | l / d | l |
+    | "adjusted", anchored at cross-entropy | l / d | l |
     """
     check_choice("loss", loss, _PAIR)
     check_choice("pairing", pairing, PAIRINGS)
@@ -78,7 +78,7 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
 
 
 def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
-    """The paper's run rule: six runs of a method with a dilution, four of any other, on every data set.
+    """The paper's run rule: six runs of a method with a dilution, four of any other, on every dataset.
 
     A method without a dilution carries that of the HACE run it is paired with; its run at the base rate l is paired with all.
     """
@@ -115,7 +115,9 @@ def train_preset(
             f"dilution must be left out for the method {key!r}, which has none. Got {dilution}."
         )
     lr = row.lr
-    if pairing is not None:  # SCE's rate follows from the dilution of the HACE run it is paired with
+    if (
+        pairing is not None
+    ):  # cross-entropy's rate follows from the dilution of the HACE run it is paired with
         lr = learning_rates(key, row.lr, 0.5 if dilution is None else dilution, pairing)
     labels = LabelsConfig(drop=method.drops)
     return TrainConfig(
@@ -127,7 +129,7 @@ def train_preset(
 
 
 def study_recipe(dataset: str, model: str) -> TrainConfig:
-    """What a study's runs share; a data set that the paper lacks takes NABirds' recipe, such a model that of ResNet-18."""
+    """What a study's runs share; a dataset that the paper lacks takes NABirds' recipe, such a model that of ResNet-18."""
     known = dataset if dataset in PAPER_DATASETS else "nabirds"
     return replace(train_preset(f"{known}/{model if model in RECIPES else 'resnet18'}/sce"), model=model)
 
@@ -151,5 +153,6 @@ def describe(model: str, dataset: str) -> str:
         f"schedule {row.schedule}{warmup}.\n"
         f"Cost: {cost:.1e} operations per run, {cost / SUSTAINED / 3600:.1f} hours at {SUSTAINED / 1e12:.0f} TFLOP/s; "
         "ten runs make the paper's cell.\n"
-        f"Expect: top-1 {hace:.2f}% with HACE (best of 6 runs, chosen on the test set), {sce:.2f}% with SCE (best of 4)."
+        f"Expect: top-1 {hace:.2f}% with HACE (best of 6 runs, chosen on the test set), "
+        f"{sce:.2f}% with cross-entropy (best of 4)."
     )

@@ -30,9 +30,7 @@ CHOSEN = (
     "Under the paper's protocol the best run of each seed, over rates and dilutions, is chosen by {} accuracy on the test set, "
     "as the paper does; under the fair protocol by top-1 accuracy on held-out training samples."
 )
-ELSEWHERE = (
-    "No runs on the paper's data sets with its models. Its tables, claims and errata: `docs/paper.md`."
-)
+ELSEWHERE = "No runs on the paper's datasets with its models. Its tables, claims and errata: `docs/paper.md`."
 
 
 def report_sections(results: Results, draw: bool = True) -> list[Section]:
@@ -78,7 +76,7 @@ def paper_table(results: Results, table: PaperTable) -> ReportTable:
         rows += [(name, Entry(source), *_ours(results, cells, source)) for source in sources[1:]]
     names = list(dict.fromkeys(name for column in table.columns for name in column))
     heads = [["", "", *(_word(name, column.get(name)) for column in table.columns)] for name in names]
-    heads[-1][:2] = [next(iter(table.rows[0])).replace("dataset", "data set"), "numbers"]
+    heads[-1][:2] = [next(iter(table.rows[0])), "numbers"]
     lines, notes = tuple(map(tuple, heads)), tuple((note.mark, note.text) for note in table.footnotes)
     said = MATCHED if is_matched else CHOSEN.format(table.metric)
     remarks = [f"Ours are means over n seeds with 95% intervals over seeds and test samples. {said}"]
@@ -108,7 +106,7 @@ def measured(results: Results, cell: PrintedCell, source: str) -> tuple[Score, s
     arrays: MethodScores | None = (results.matched if cell.pairing else chosen).get(comparison)
     name = str(cell.method)
     if arrays is not None and cell.pairing:
-        # SCE at the model's own rate is one run, whatever the dilution of its partner.
+        # cross-entropy at the model's own rate is one run, whatever the dilution of its partner.
         names = [matched_key(name, d, cell.pairing) for d in (cell.dilution, None)]
         name = next((n for n in names if n in arrays.choices), names[0])
     if arrays is None or name not in arrays.choices:
@@ -117,7 +115,7 @@ def measured(results: Results, cell: PrintedCell, source: str) -> tuple[Score, s
 
 
 def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> list[str]:
-    """HACE against SCE over the table, as printed and as measured: wins, mean and median."""
+    """HACE against cross-entropy over the table, as printed and as measured: wins, mean and median."""
     said = []
     for source in sources:
         gaps = []
@@ -128,18 +126,18 @@ def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> lis
                 gaps.append((known[0] - known[1]) * (1 if source == "printed" else 100))  # pyright: ignore
         if (t := tally(gaps)) is not None:
             said.append(f"{source}: HACE wins {t.won} of {t.of}, mean {t.mean:+.2f}, median {t.median:+.2f}")
-    return [f"HACE against SCE. {'; '.join(said)}."] if said else []
+    return [f"HACE against cross-entropy. {'; '.join(said)}."] if said else []
 
 
 def _levels(results: Results) -> list[str]:
-    """HACE and SCE at the nodes above the classes, where the paper has them: ResNet-50 on FGVC-Aircraft."""
+    """HACE and cross-entropy at the nodes above the classes, where the paper has them: ResNet-50 on FGVC-Aircraft."""
     lines = []
     for comparison, arrays in results.arrays.items():
         if (comparison.dataset, comparison.model) == ("aircraft", "resnet50"):
             for level, (name, (won, gain)) in enumerate(PRINTED_LEVELS.items()):
                 found = node_accuracies(arrays, "hace", "sce", level)
-                ours = "not run" if found is None else found.summary("HACE", "SCE")
-                printed = f"{name}. Printed: HACE matches or beats SCE in {won}, mean gain {gain}."
+                ours = "not run" if found is None else found.summary("HACE", "cross-entropy")
+                printed = f"{name}. Printed: HACE matches or beats cross-entropy in {won}, mean gain {gain}."
                 lines.append(f"{printed} Ours, {PROTOCOLS[comparison.protocol]}: {ours}")
     return lines
 

@@ -38,15 +38,15 @@ def _end_to_end(labels: Preset) -> Preset:
     return _fair_train(f"end to end: {labels.title}", methods, models=("resnet18",), labels=labels.labels)
 
 
-_BEST = "end to end, best to best: ten runs for each of 18 pairs of model and data set"
+_BEST = "end to end, best to best: ten runs for each of 18 pairs of model and dataset"
 _BIRDS = "end to end on NABirds: eight methods"
-_FGVC = "end to end on FGVC-Aircraft: HACE against SCE at each dilution and pairing of rates"
+_FGVC = "end to end on FGVC-Aircraft: HACE against cross-entropy at each dilution and pairing of rates"
 _FAMILY = "families and manufacturers: ResNet-50 on FGVC-Aircraft, ten runs"
 _PROBES = "linear probes: ten methods at each dilution and pairing of rates"
-_FAIR = "end to end, fairly: HACE and SCE, the same rates, chosen on held-out samples"
+_FAIR = "end to end, fairly: HACE and cross-entropy, the same rates, chosen on held-out samples"
 _FAIR_NABIRDS = "end to end on NABirds, fairly: eight methods"
 _FAIR_PROBES = "linear probes, fairly: ten methods, and HACE with a tuned dilution"
-_CONTROLS = "linear probes, fairly: HACE, SCE and the controls"
+_CONTROLS = "linear probes, fairly: HACE, cross-entropy and the controls"
 
 STUDIES: Mapping[str, Preset] = MappingProxyType(
     {

@@ -253,7 +253,7 @@ class Counting:
 
 
 def visit(data: Dataset[Samples], backbone: Backbone, out: Path) -> int:
-    """Features of a data set, checked against a fresh folder; how many images went through the model."""
+    """Features of a dataset, checked against a fresh folder; how many images went through the model."""
     counting: Any = Counting(backbone)
     assert extract(data, counting, out, **SIZES)
     store = FeatureStore(out)

@@ -116,7 +116,7 @@ def test_methods_can_be_switched(opened: Any) -> None:
     assert colours(opened) != before
     choose(opened, "#choose-second", "sce")
     one(opened, "#swap").click()
-    assert "SCE better by as much" in text(opened, "#legend")
+    assert "cross-entropy better by as much" in text(opened, "#legend")
 
 
 def test_another_place_has_another_tree(opened: Any) -> None:
@@ -133,7 +133,7 @@ def test_a_class_is_found_and_its_mistakes_shown(opened: Any) -> None:
     assert [button.find_element("css selector", ".entry").text for button in found] == [HOSTILE]
     found[0].click()
     assert text(opened, "#details h3") == HOSTILE
-    assert "mistakes of SCE go to" in text(opened, "#details")
+    assert "mistakes of cross-entropy go to" in text(opened, "#details")
     assert opened.find_elements("css selector", "#sunburst b") == []
 
 

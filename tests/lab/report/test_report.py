@@ -152,7 +152,7 @@ def test_any_two_methods_are_compared(study: Path) -> None:
     results = Results(read_study(study).records(), ("hace_shuffled", "sce"))
     document = build_document(results, About("title"), draw=False)
     titles = [table.title for table in document.tables()]
-    assert "pets, backbone: accuracy minus SCE in points" in titles
+    assert "pets, backbone: accuracy minus cross-entropy in points" in titles
     assert document.verdicts[0].pair == ("hace_shuffled", "sce")
 
 
@@ -305,11 +305,11 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
                         right += h.nodes[a] in _leaves_below(name) if rule == BY_LEVEL else best[0]
             assert value == pytest.approx(right / total)
     gains = found.first - found.second
-    held = f"HACE matches or beats SCE in {(gains >= 0).sum()} of {len(gains)}"
+    held = f"HACE matches or beats cross-entropy in {(gains >= 0).sum()} of {len(gains)}"
     assert f"{held}; the mean gain over them is {100 * gains.mean():+.2f} points." in found.summary(
-        "HACE", "SCE"
+        "HACE", "cross-entropy"
     )
-    table = found.table("pets", "HACE", "SCE")
+    table = found.table("pets", "HACE", "cross-entropy")
     assert sorted(r[0].text for r in table.rows) == sorted(found.names)
     assert "most probable" in found.summary("", "") or rule == BY_LEVEL
 

@@ -74,7 +74,7 @@ def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
 @pytest.mark.slow
 def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
     table = methods_table(FAIR, results.arrays[FAIR])
-    for method, title in (("sce", "SCE"), ("hace", "HACE")):
+    for method, title in (("sce", "cross-entropy"), ("hace", "HACE")):
         mine = [
             r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
         ]
@@ -122,7 +122,7 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
     assert switch is not None
     for (_, table), right in zip(switch.options, (carried, by_node), strict=True):
         drawn = interval(np.stack(right))
-        entry = row(table, "SCE")["level 1"]
+        entry = row(table, "cross-entropy")["level 1"]
         assert (entry.text, entry.detail) == (
             f"{100 * drawn.value:.2f}",
             f"[{100 * drawn.low:.2f}, {100 * drawn.high:.2f}]",
@@ -136,7 +136,7 @@ def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results
     arrays = Results(records).arrays[FAIR]
     table = confidence_table(FAIR, arrays)
     assert table is not None
-    assert "SCE: 2.00; HACE: 2.00" in table.remarks[0]
+    assert "cross-entropy: 2.00; HACE: 2.00" in table.remarks[0]
     mine = [r.run for r in records if r.key.method == "sce" and r.stage == "final" and r.run]
     for title, heading, name in (
         ("level 2 ECE", "calibration error (ECE) by level", "level 2"),
@@ -144,7 +144,7 @@ def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results
     ):
         for suffix, prefix in (("", ""), (", calibrated", "calibrated: ")):
             values = [(run.result or {})["metrics"][prefix + heading][name] for run in mine]
-            assert row(table, "SCE")[f"{title}{suffix} ↓"].text == f"{100 * np.mean(values):.2f}"
+            assert row(table, "cross-entropy")[f"{title}{suffix} ↓"].text == f"{100 * np.mean(values):.2f}"
 
 
 def test_severity_interval_divides_distances_by_mistakes(records: list[Record], results: Results) -> None:
@@ -157,7 +157,7 @@ def test_severity_interval_divides_distances_by_mistakes(records: list[Record], 
         above.append([float(d) if w else 0.0 for d, w in zip(arrays["distance"], wrong, strict=True)])
         below.append([float(w) for w in wrong])
     drawn = interval(np.array(above), np.array(below))
-    entry = row(methods_table(FAIR, results.arrays[FAIR]), "SCE")["severity ↓"]
+    entry = row(methods_table(FAIR, results.arrays[FAIR]), "cross-entropy")["severity ↓"]
     assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
 
 
@@ -181,8 +181,8 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
 def test_what_is_missing_is_said(results: Results) -> None:
     table = methods_table(PAPER, results.arrays[PAPER])
     assert row(table, "HXE α=0.2")["top-1 ↑"] == Entry("diverged", soft=True)
-    assert row(table, "SCE, soft labels β=10")["top-1 ↑"].text == "failed"
-    assert row(table, "SCE, soft labels β=30")["top-1 ↑"].text == "not run"
+    assert row(table, "soft labels β=10")["top-1 ↑"].text == "failed"
+    assert row(table, "soft labels β=30")["top-1 ↑"].text == "not run"
 
 
 def test_differences_are_paired(records: list[Record], results: Results) -> None:
@@ -349,6 +349,6 @@ def test_damaged_predictions_cost_the_interval_and_are_listed(tmp_path: Path) ->
     results = Results(records)
     table = methods_table(FAIR, results.arrays[FAIR])
     assert row(table, "HACE")["top-1 ↑"].detail == ""
-    assert row(table, "SCE")["top-1 ↑"].detail
+    assert row(table, "cross-entropy")["top-1 ↑"].detail
     assert len(results.problems) == 1
     assert broken.folder.name in results.problems[0]

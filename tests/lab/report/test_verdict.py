@@ -73,14 +73,18 @@ def made(name: str, way: int, sure: str = "clear", higher: bool = True) -> Findi
     [
         (
             [made("a", 1), made("b", 0, "open")],
-            "Yes. HACE beats SCE in a. No difference is shown in b.",
+            "Yes. HACE beats cross-entropy in a. No difference is shown in b.",
             "yes",
         ),
-        ([made("a", 1, "likely")], "Probably. HACE beats SCE in a.", "yes"),
-        ([made("a", 1), made("b", 1, higher=False)], "In part. HACE beats SCE in a and loses in b.", "part"),
-        ([made("a", -1), made("b", 1, higher=False)], "No. HACE loses to SCE in a and b.", "no"),
+        ([made("a", 1, "likely")], "Probably. HACE beats cross-entropy in a.", "yes"),
+        (
+            [made("a", 1), made("b", 1, higher=False)],
+            "In part. HACE beats cross-entropy in a and loses in b.",
+            "part",
+        ),
+        ([made("a", -1), made("b", 1, higher=False)], "No. HACE loses to cross-entropy in a and b.", "no"),
         ([made("a", -1, "likely")], "Probably not.", "no"),
-        ([made("a", 1, "open")], "No difference shown. HACE and SCE are tied", "open"),
+        ([made("a", 1, "open")], "No difference shown. HACE and cross-entropy are tied", "open"),
     ],
 )
 def test_the_answer_sums_up_the_findings(
@@ -145,12 +149,12 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
         ({"hace": 3.0, "conditional": 1.0}, "HACE: +", "but the test samples show no gain: "),
         (
             {"hace": 1.0, "conditional": 1.0},
-            "SCE. conditional",
+            "cross-entropy. conditional",
             "but the test samples show no gain: ",
         ),
         (
             {"hace": 1.0, "conditional": 0.0},
-            "SCE. conditional",
+            "cross-entropy. conditional",
             "but the test samples show a loss: -",
         ),
     ],
@@ -206,12 +210,12 @@ def test_a_recommendation_contradicts_neither_the_claim_nor_the_table(tmp_path: 
 
 def test_caveats_name_edges_budgets_seeds_and_small_classes(records: list[Record]) -> None:
     notes = " ".join(caveats(Results(records), {FAIR: ("hace", "sce")}))
-    assert "may do better: HACE (3 of 3 at the largest rate), SCE (" in notes
+    assert "may do better: HACE (3 of 3 at the largest rate), cross-entropy (" in notes
     assert "3 seeds" in notes
     assert "fewer than" not in notes
     fewer = [replace(r, candidates=2) if r.stage == "final" and r.key.method == "sce" else r for r in records]
     notes = " ".join(caveats(Results(fewer), {FAIR: ("hace", "sce")}))
-    assert "candidates per seed are HACE 3, SCE 2" in notes
+    assert "candidates per seed are HACE 3, cross-entropy 2" in notes
     lost = [
         replace(r, run=None, error="gone") if r.stage == "final" and r.key.seed == 2 else r for r in records
     ]

@@ -15,7 +15,7 @@ FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BI
 
 
 def by_pillow(image: Image.Image, view: dict[str, Any]) -> np.ndarray:
-    """The steps of docs/deployment.md."""
+    """The steps of docs/predict.md."""
     image = ImageOps.exif_transpose(image).convert("RGB")
     resize, size = view["resize"], view["size"]
     width, height = image.size

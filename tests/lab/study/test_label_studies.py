@@ -130,7 +130,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
     (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
-    assert label_verdict(question).steps[0].line.startswith("labels as they are: SCE reaches ")
+    assert label_verdict(question).steps[0].line.startswith("labels as they are: cross-entropy reaches ")
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
@@ -220,10 +220,10 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
     assert answer.closed == pytest.approx((best - below) / (whole - below))
     (step,) = verdict.steps
     assert step.line.startswith("50% of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain; best without them: SCE). That is " in step.line
+    assert "(likely gain; best without them: cross-entropy). That is " in step.line
     assert "% of the way from dropping them to knowing all labels (" in step.line
     assert verdict.use == "conditional softmax"
-    assert "best on test samples; ahead of SCE, the next there, on test samples (+" in verdict.why
+    assert "best on test samples; ahead of cross-entropy, the next there, on test samples (+" in verdict.why
     assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
 
 
@@ -236,7 +236,10 @@ def test_drop_them_and_level(tmp_path: Path) -> None:
     assert verdict.answer == "No. Drop the coarse labels."
     assert verdict.use == ""
     assert verdict.steps[1].line.startswith("1 label per class, the others known only to their parent: ")
-    assert "against dropping the coarse labels (likely loss; best without them: SCE)" in verdict.steps[1].line
+    assert (
+        "against dropping the coarse labels (likely loss; best without them: cross-entropy)"
+        in verdict.steps[1].line
+    )
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
     assert label_verdict(level).answer.startswith("No difference shown. ")
@@ -250,7 +253,7 @@ def test_wrong_labels_say_what_the_best_method_buys(tmp_path: Path) -> None:
     (step,) = label_verdict(question).steps
     gain = mean(found, "conditional", wrong.text) - mean(found, "sce", wrong.text)
     assert f"%, +{100 * gain:.1f} points [+" in step.line
-    assert step.line.endswith("] against SCE with the same labels.")
+    assert step.line.endswith("] against cross-entropy with the same labels.")
     alone = records(tmp_path / "alone", {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0})
     (question,) = label_questions(Results(alone))
     assert "against" not in label_verdict(question).steps[0].line
@@ -263,7 +266,7 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
     assert (
         alone.answers[0].best == "conditional"
     )  # no searches: the best on test samples, and the page says so
-    assert "best on test samples; ahead of SCE, the next there" in label_verdict(alone).why
+    assert "best on test samples; ahead of cross-entropy, the next there" in label_verdict(alone).why
     assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
     searches = []
     for record in finals:

@@ -22,7 +22,7 @@ SEEDS, RATES = 3, (1.0, 4.0, 16.0)
 
 
 def shared_study(folder: Path, **more) -> tuple[StudyFolder, Scheduler]:
-    """SCE and HACE, one of them over a shuffled tree too: 3 searches of 3 runs, and 9 final runs."""
+    """cross-entropy and HACE, one of them over a shuffled tree too: 3 searches of 3 runs, and 9 final runs."""
     only = {"method": "sce,hace,hace_shuffled"}
     choices = Choices(
         only=only, rates=RATES, widen=0, seeds=SEEDS, epochs_scale=0.05, search_once=True, **more

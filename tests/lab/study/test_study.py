@@ -46,7 +46,7 @@ def plan(name: str | list[str], **choices) -> StudyPlan:
 
 
 def small(folder: Path, *more: str) -> list[str]:
-    """A study of three runs: SCE at two rates, and the final one."""
+    """A study of three runs: cross-entropy at two rates, and the final one."""
     options = plants_study(folder)
     options += ["--rates", "1,8", "--seeds", "1", "--epochs-scale", "0.1", "--out", str(folder / "study")]
     return [*options, *(more or ("--methods", "sce"))]

@@ -1,6 +1,6 @@
-"""Frozen features: run a timm model once over the images of a data set and store the vectors for probes.
+"""Frozen features: run a timm model once over the images of a dataset and store the vectors for probes.
 
 backbones   `load_backbone`: a frozen model with its preprocessing
-extraction  `extract`: one pass over a data set, into shards on disk; resumes to the same bytes
+extraction  `extract`: one pass over a dataset, into shards on disk; resumes to the same bytes
 store       `FeatureStore`: the shards, checked against their manifest and normalised while reading
 """

@@ -1,4 +1,4 @@
-"""One pass of a frozen backbone over a data set, into shards on disk.
+"""One pass of a frozen backbone over a dataset, into shards on disk.
 
     extract(dataset, backbone, "features/cifar100")
     FeatureStore("features/cifar100").load("train", normalize="unit")

@@ -369,7 +369,7 @@ class FeatureStore:
         return Features(self.hierarchy, nodes, self.names(split), x, groups=groups)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
-        """All splits in memory, as a data set."""
+        """All splits in memory, as a dataset."""
         splits = {split: self.load(split, normalize) for split in self.counts}
         data, model = self.manifest["data"]["name"], self.manifest["model"]["name"]
         return Dataset(data, self.hierarchy, splits, model, self.about)

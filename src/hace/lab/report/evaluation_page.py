@@ -127,7 +127,7 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
         document.sections.append(Section("slices", title, (_slices_table(models),), folded=many))
     document.sections += [
         Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
-        Section("thresholds", "What a threshold buys", _thresholds(first, pictures)),
+        Section("thresholds", "What a threshold costs and gives", _thresholds(first, pictures)),
         Section("explore", "Explore the hierarchy", ()),
         Section("reading", "How to read this page", (WORDS["reading_evaluation"],), folded=True),
     ]

@@ -101,7 +101,7 @@ def levels_switch(comparison: Comparison, arrays: MethodScores) -> Switch | None
     rules = (
         ("best class, carried up", BY_LEVEL, names, "The best class carried up to the level, from the top to the classes."),
         ("most probable node of the level", BEST_NODE_BY_LEVEL, names[:-1],
-         "The most probable node of the level: by this rule under-confident models lose points that no user loses."),
+         "The most probable node of the level: it penalises under-confident models for errors that no user sees."),
     )  # fmt: skip
     options = []
     for title, heading, shown_names, remark in rules:

@@ -81,7 +81,7 @@ HEADLINES = (
 
 
 class Comparison(NamedTuple):
-    """Where methods compete: a protocol, a data set, a model and what is known of the training labels."""
+    """Where methods compete: a protocol, a dataset, a model and what is known of the training labels."""
 
     protocol: str
     dataset: str
@@ -90,7 +90,7 @@ class Comparison(NamedTuple):
 
     @property
     def place(self) -> tuple[str, ...]:
-        """Data set and model; features that do not say where they come from have no model."""
+        """Dataset and model; features that do not say where they come from have no model."""
         names = (self.dataset,) if self.model == "features" else (self.dataset, self.model)
         return tuple(map(shown, names))
 
@@ -211,7 +211,7 @@ def may_be_used(method: str) -> bool:
 
 
 def shown(key: str) -> str:
-    """The title of a data set or model."""
+    """The title of a dataset or model."""
     if key in ARCHITECTURES:
         return ARCHITECTURES[key].title
     if key in DATASETS and DATASETS[key].official:

@@ -63,7 +63,7 @@ class About:
     title: str
     command: str = ""  # makes the study again
     made_with: dict[str, str] = field(default_factory=dict)  # versions
-    data: dict[str, Any] = field(default_factory=dict)  # by data set: classes, nodes, samples
+    data: dict[str, Any] = field(default_factory=dict)  # by dataset: classes, nodes, samples
     problems: tuple[str, ...] = ()  # what was skipped, and why
 
 
@@ -120,7 +120,7 @@ def build_document(
         document.sections.append(Section("labels", "Labels: use or drop, and which method", tuple(labels)))
     document.sections += [section for section in found if section.folded]
     if together := _together(results):
-        document.sections.append(Section("together", "All data sets and models", tuple(together)))
+        document.sections.append(Section("together", "All datasets and models", tuple(together)))
     document.sections.append(Section("explore", "Explore the hierarchy", ()))
     document.sections += [section for more in sections for section in more(results, draw)]
     document.sections += [_reading(results), _runs(results, about.problems)]
@@ -357,7 +357,7 @@ def shortened(lines: Sequence[str], most: int = 50) -> list[str]:
 
 
 def selection_text(records: Sequence[Record]) -> str:
-    """What rates are chosen on, for each data set where that differs; "" where nothing is searched."""
+    """What rates are chosen on, for each dataset where that differs; "" where nothing is searched."""
     searches: dict[str, list[Record]] = {}
     for record in records:
         if record.stage == "search":

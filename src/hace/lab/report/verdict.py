@@ -4,7 +4,7 @@ Words follow from intervals by fixed rules. The question is asked of two methods
 those of `--compare`), so nothing was picked by its test results; the method to use is the one that was best on held-out
 samples. Caveats name what weakens an answer: poor searches, few seeds, small classes, unequal budgets, missing runs.
 
-Comparisons of one data set and model that differ in what is known of the training labels are one question: whether coarse
+Comparisons of one dataset and model that differ in what is known of the training labels are one question: whether coarse
 labels are worth using, which method uses them best, and what it gains.
 """
 
@@ -121,14 +121,14 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class LabelQuestion:
-    """The comparisons of one data set, model and protocol, by what is known of the labels."""
+    """The comparisons of one dataset, model and protocol, by what is known of the labels."""
 
     results: Results
     comparisons: Mapping[Comparison, LabelsConfig]  # in the order of the study
 
     @property
     def title(self) -> str:
-        """Data set and model."""
+        """Dataset and model."""
         return ", ".join(next(iter(self.comparisons)).place)
 
     @property
@@ -310,7 +310,7 @@ def panels(question: LabelQuestion) -> list[tuple[str, str, list[tuple[float, Co
 class Verdict:
     """What a study says about one question."""
 
-    where: str  # data set, model, and what is known of the labels
+    where: str  # dataset, model, and what is known of the labels
     answer: str  # in a sentence or two
     tone: Tone  # for the colour of the card
     findings: tuple[Finding, ...] = ()  # by aspect; empty for a question about labels
@@ -326,7 +326,7 @@ class Verdict:
 
 
 def verdicts(results: Results) -> list[Verdict]:
-    """One for each data set and model with all labels known, by the fair protocol if there is one, and each label question."""
+    """One for each dataset and model with all labels known, by the fair protocol if there is one, and each label question."""
     questions = label_questions(results)
     asked = {c for question in questions for c in question.comparisons if c != question.whole}
     found = [comparison for comparison in results.choices if comparison not in asked]

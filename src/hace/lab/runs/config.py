@@ -78,11 +78,11 @@ class DataConfig(Config):
     """The samples, and the hierarchy over their classes.
 
     Attributes:
-        name: A data set that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
+        name: A dataset that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
         root: Its folder or file.
-        hierarchy: A file with a hierarchy to use instead of the data set's own.
-        root_node: Whether the hierarchy has a root; by default as in the paper for its data sets.
-        options: Options of the data set.
+        hierarchy: A file with a hierarchy to use instead of the dataset's own.
+        root_node: Whether the hierarchy has a root; by default as in the paper for its datasets.
+        options: Options of the dataset.
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
             true tree.
         labels: What is known of the training labels; by default all of them, as they are.
@@ -102,7 +102,7 @@ class DataConfig(Config):
     skip_broken: bool = setting(False, decides=False)
 
     def conflicts(self) -> list[str]:
-        """An unknown data set or option, or two trees to train on."""
+        """An unknown dataset or option, or two trees to train on."""
         if self.shuffle is not None and self.induce is not None:
             return ["shuffle and induce must not come together: a run trains on one tree."]
         own = DATASETS[self.name].options if self.name in DATASETS else ()
@@ -296,7 +296,7 @@ class TrainConfig(RunConfig):
     Attributes:
         weight_decay: Added to the gradient by SGD, apart from it by AdamW.
         model: One of the paper's six (resnet18, resnet34, resnet50, convnext_tiny, swin_tiny, vit_base), or any timm name.
-        image_size: The side of the images in pixels; by default the data set's own: 32 for CIFAR-100, 224 for images on disk.
+        image_size: The side of the images in pixels; by default the dataset's own: 32 for CIFAR-100, 224 for images on disk.
         dropout: The dropout rate.
         drop_path: The rate of stochastic depth.
         init_from: A file of weights to start from (.safetensors, or a torch file of tensors), for fine-tuning.

@@ -70,7 +70,7 @@ class DataPrint:
 
     @classmethod
     def of(cls, data: Dataset[Any]) -> DataPrint:
-        """That of a data set."""
+        """That of a dataset."""
         return cls(data.name, data.fingerprint, data.hierarchy.fingerprint, data.source, data.model)
 
 

@@ -68,7 +68,7 @@ def data_of(config: DataConfig) -> Dataset[Any]:
 def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     """Split, take away what `config.data.labels` does not know, and choose the tree of the loss.
 
-    Training samples are those of "train" and, where the data set has one, of its "val" split, unless
+    Training samples are those of "train" and, where the dataset has one, of its "val" split, unless
     `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
     label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others (`val_known` is
     what is known of them), and only those known to a leaf are held out.

@@ -1,6 +1,6 @@
 """The cells of a study: what each number in a table is about, the runs behind it, and how one run is chosen among several.
 
-A cell is one number: data set, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
+A cell is one number: dataset, model, method, dilution, pairing, seed, labels. A cell with one candidate is one run. With
 several, every candidate is tried on part of the training samples, the best one on the held-out rest is trained again on all
 of them, and the test samples are used once. A seed repeats the whole procedure, unless the cells of all seeds share the
 search of one (`search_seed`), which halves the runs of a study with three rates and three seeds.

@@ -165,7 +165,7 @@ def error_text(failure: BaseException) -> str:
 def _make_runs(job: Job, sources: probe.Sources) -> None:
     probes: Sequence[ProbeConfig] = [c for c in job.configs if isinstance(c, ProbeConfig)]
     if any(probe.data_key(config) not in sources for config in probes):
-        sources.clear()  # one data set at a time: features can be large
+        sources.clear()  # one dataset at a time: features can be large
         sources.update(probe.load_sources(probes))
     for work in probe.passes(probes, sources):
         probe.run_pass(work, job.out, sources)

@@ -50,7 +50,7 @@ class StudyFolder:
 
     @property
     def data(self) -> Mapping[str, Mapping[str, Any]]:
-        """Facts about its data sets, by name; of one with both images and features the second is "also" there."""
+        """Facts about its datasets, by name; of one with both images and features the second is "also" there."""
         return self.document["data"]
 
     @cached_property

@@ -44,10 +44,10 @@ class Choices(Config):
     """The data of a study, and what a user changes of its preset.
 
     Attributes:
-        features: Features by data set: a folder of `hace features`, or a file.
-        data_root: Images by data set: a folder or a manifest.
-        hierarchy: Hierarchies to use in place of a data set's own.
-        options: Options of the data: test=0.2 for every data set that has the option, birds.test=0.2 for one.
+        features: Features by dataset: a folder of `hace features`, or a file.
+        data_root: Images by dataset: a folder or a manifest.
+        hierarchy: Hierarchies to use in place of a dataset's own.
+        options: Options of the data: test=0.2 for every dataset that has the option, birds.test=0.2 for one.
         only: A part of the study: method=hace,sce dataset=cifar100; also model, dilution, pairing, seed, labels.
         methods: Methods, instead of the preset's: their keys, or losses with parameters such as hace:dilution=0.3.
         models: Architectures to train, instead of the preset's: any timm name.
@@ -121,7 +121,7 @@ class Choices(Config):
         return shlex.join([*words, "--out", "STUDY"])
 
     def data(self, name: str, kind: str) -> DataConfig | None:
-        """The data of a data set; None without a path."""
+        """The data of a dataset; None without a path."""
         root = getattr(self, GIVEN_BY[kind]).get(name)
         if root is None:
             return None
@@ -135,7 +135,7 @@ class Choices(Config):
         if hierarchy is not None and Path(hierarchy).exists():  # otherwise a name that comes with hace
             hierarchy = str(Path(hierarchy).resolve())
         own = {}
-        for key in sorted(self.options, key=lambda key: "." in key):  # those that name the data set come last
+        for key in sorted(self.options, key=lambda key: "." in key):  # those that name the dataset come last
             owner, _, option = key.rpartition(".")
             if owner in ("", name) and option in DATASETS[what].options:
                 own[option] = self.options[key]
@@ -161,7 +161,7 @@ class StudyPlan(NamedTuple):
     preset: str  # the names of its presets
     cells: list[Cell]
     data: dict[tuple[str, str], DataConfig]  # by name and kind of runs
-    missing: tuple[str, ...] = ()  # the options that would name the data sets without a path
+    missing: tuple[str, ...] = ()  # the options that would name the datasets without a path
 
 
 def make_plan(
@@ -195,9 +195,9 @@ def make_plan(
 def _data(
     name: str, preset: Preset, choices: Choices, named: Collection[str], absent: bool
 ) -> tuple[dict[str, DataConfig], list[str]]:
-    """The data sets of a preset and of the user that have a path; and the options that would give the others.
+    """The datasets of a preset and of the user that have a path; and the options that would give the others.
 
-    Data sets that presets name belong to those presets alone; all others are the user's and belong to every preset. They
+    Datasets that presets name belong to those presets alone; all others are the user's and belong to every preset. They
     replace synthetic ones.
     """
     option = _flag(GIVEN_BY[preset.kind])
@@ -266,7 +266,7 @@ def _refuse_stray(
 
 
 def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
-    """The cells of a preset on a data set."""
+    """The cells of a preset on a dataset."""
     rows = [find_method(text) for text in choices.methods or preset.methods]
     models = preset.models if choices.models is None or preset.fixed is not None else choices.models
     for model in models if preset.kind == "train" else (behind(source),):
@@ -279,7 +279,7 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
-    """The configuration that all runs of a data set and model share, at the base rate."""
+    """The configuration that all runs of a dataset and model share, at the base rate."""
     scale = choices.epochs_scale
     if preset.kind == "probe":
         epochs = max(1, round(preset.epochs * scale))
@@ -347,20 +347,20 @@ RULE = (
     f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
     f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread; {SECONDS_A_RUN:g} s for what surrounds a run"
 )
-# Public data sets by classes, nodes and training samples: enough to price a study of them.
+# Public datasets by classes, nodes and training samples: enough to price a study of them.
 SIZES = {"cifar100": (100, 120, 50_000), "aircraft": (100, 201, 6_667), "nabirds": (555, 1_011, 23_929)}
 DINOV2_FEATURES = 1024
 
 
 class Survey:
-    """The data of a plan: what a study records of each data set, and why others cannot be used."""
+    """The data of a plan: what a study records of each dataset, and why others cannot be used."""
 
     def __init__(self, data: Mapping[tuple[str, str], DataConfig]) -> None:
         self.usable: dict[tuple[str, str], dict[str, Any]] = {}  # for study.json, by name and kind of runs
         # Of features, the data with one sample per split: enough to see which runs share a pass.
         self.sources: dict[str, Dataset[Any]] = {}
         self.trees: dict[str, Hierarchy] = {}
-        self.problems: dict[str, str] = {}  # why a data set cannot be used
+        self.problems: dict[str, str] = {}  # why a dataset cannot be used
         # Labels to train on, and how many are those of the split "train".
         self._truth: dict[tuple[str, str], tuple[np.ndarray, int]] = {}
         for (name, kind), config in data.items():
@@ -370,7 +370,7 @@ class Survey:
                 self.problems[name] = str(error)
 
     def document(self) -> dict[str, dict[str, Any]]:
-        """The "data" of study.json: by name; the second kind of a data set that has both is "also" there."""
+        """The "data" of study.json: by name; the second kind of a dataset that has both is "also" there."""
         found: dict[str, dict[str, Any]] = {}
         for (name, _), about in self.usable.items():
             found[name] = {**found[name], "also": about} if name in found else about
@@ -440,7 +440,7 @@ class Survey:
         return bool(self.usable.get((cell.key.dataset, cell.config.kind), {}).get("coarse"))
 
     def notes(self) -> Iterable[str]:
-        """The data sets whose validation split chooses, labels at mixed levels, and what made labels really change."""
+        """The datasets whose validation split chooses, labels at mixed levels, and what made labels really change."""
         for (name, _), about in self.usable.items():
             samples = about["samples"]
             if samples.get("val"):
@@ -459,7 +459,7 @@ class Survey:
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}
-        if config.root is None and name in SIZES:  # a public data set that is not here
+        if config.root is None and name in SIZES:  # a public dataset that is not here
             classes, nodes, train = SIZES[name]
             about |= {"fingerprint": "", "hierarchy": "", "classes": classes, "nodes": nodes}
             return {

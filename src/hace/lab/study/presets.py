@@ -1,4 +1,4 @@
-"""What a study compares, as data: methods, data sets, models, seeds and rates.
+"""What a study compares, as data: methods, datasets, models, seeds and rates.
 
 `PRESETS` holds the studies that need nothing but hace. Others are values of the same class, kept where they belong and
 passed to :func:`hace.lab.study.plan.make_plan`; the command line offers those of `hace.paper` too.
@@ -55,7 +55,7 @@ class Preset:
     kind: Literal["probe", "train"]  # "probe" on frozen features, or "train" end to end
     methods: tuple[str, ...]  # keys of METHODS
     datasets: tuple[str, ...] = ()  # that it is about; users add others
-    reserved: tuple[str, ...] = ()  # data sets of related studies, which are never taken as the user's own
+    reserved: tuple[str, ...] = ()  # datasets of related studies, which are never taken as the user's own
     models: tuple[str, ...] = ()  # architectures of end-to-end training
     seeds: int = 1  # how many: 0, 1, ...
     dilutions: tuple[float, ...] = (0.5,)  # of methods that have one
@@ -69,17 +69,17 @@ class Preset:
     lr: float = 1.0  # the base rate of probes
     optimizer: Literal["sgd", "adamw"] = "sgd"  # of probes
     start: Literal["auto", "random", "zeros"] = "auto"  # initial weights of probes, as in `ProbeConfig`
-    recipe: Callable[[str, str], TrainConfig] | None = None  # of a training, by data set and model
+    recipe: Callable[[str, str], TrainConfig] | None = None  # of a training, by dataset and model
     # The runs of a method, from whether it has a dilution and the base rate: nothing is searched, and the best run on the
     # test set counts, which is the paper's protocol. None is the fair protocol: held-out samples choose among `rates`.
     fixed: Callable[[bool, float], Iterable[FixedRun]] | None = None
 
     def seeds_on(self, dataset: str) -> int:
-        """How many seeds a data set gets."""
+        """How many seeds a dataset gets."""
         return 1 if self.brief and dataset in self.data else self.seeds
 
     def widens_on(self, dataset: str) -> int:
-        """How many rates a search on a data set may add on each side."""
+        """How many rates a search on a dataset may add on each side."""
         return 0 if self.brief and dataset in self.data else WIDEN
 
     @property
@@ -111,7 +111,7 @@ _FAIR = Preset(
 )
 PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
-        "a taxonomy of animals, with all labels and with 80 % known only to their family, in two minutes",
+        "a taxonomy of animals, with all labels and with 80% known only to their family, in two minutes",
         "probe",
         ("sce", "hace", "hxe_0.2", "sce_paths", "hace_shuffled", "sce_drop"),
         ("animals",),
