@@ -32,7 +32,7 @@ from torch import Tensor
 import hace
 from hace import Hierarchy, build_loss
 from hace.lab.runs.process import duration, progress
-from hace.lab.study.methods import METHODS, PAPER_METHODS
+from hace.lab.study.presets import METHODS, PAPER_METHODS
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 from hace.losses import kernels
 from hace.losses.base import HierarchicalLoss

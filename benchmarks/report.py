@@ -29,7 +29,7 @@ from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.run import DataPrint, read_run, start_run
 from hace.lab.study.cells import CellKey, Record
-from hace.lab.study.methods import METHODS, PAPER_METHODS
+from hace.lab.study.presets import METHODS, PAPER_METHODS
 
 SIZES = (1, 22, 130, 303, 555)  # nodes of each level: those of NABirds, all in all
 SAMPLES = 24_633

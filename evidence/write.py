@@ -33,7 +33,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hace.lab.study.methods import METHODS
+from hace.lab.study.presets import METHODS
 
 if sys.version_info >= (3, 11):
     import tomllib

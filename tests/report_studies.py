@@ -18,7 +18,7 @@ from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConf
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run, start_run
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
-from hace.lab.study.methods import METHODS
+from hace.lab.study.presets import METHODS
 
 ANIMALS = {
     "husky": ("animal", "dog"),

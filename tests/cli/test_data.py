@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from hace import cli
-from hace.data import cifar100
 from hace.paper.printed import _document
 from tests.data_layouts import (
     cifar_binary,

@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import hace
-from hace.data import cifar100
 from hace.data.batches import channel_stats
 from hace.data.dataset import duplicates
 from hace.errors import DataError, FormatError

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hace
-from hace.data import dataset, fine_grained
+from hace.data import dataset, published
 from hace.errors import DataError, FormatError
 from tests.data_layouts import copied, small_aircraft, small_nabirds, touch, write_image
 
@@ -252,7 +252,7 @@ def test_reading_lists_opens_no_image(tmp_path: Path, monkeypatch: pytest.Monkey
 
 def test_the_banner_is_what_the_data_set_says(tmp_path: Path) -> None:
     samples = hace.load_dataset("aircraft", small_aircraft(tmp_path))["train"]
-    assert samples.trim_bottom == fine_grained.BANNER == 20
+    assert samples.trim_bottom == published.BANNER == 20
     path = write_image(tmp_path / "low.png", (9, 6))
     low = hace.Samples(samples.hierarchy, samples.nodes[:1], ["low"], paths=[path], trim_bottom=20)
     assert low.image(0).size == (9, 1)  # never nothing

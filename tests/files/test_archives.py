@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import hace
-from hace.data import cifar100
+from hace.data import published
 from hace.errors import DataError, FormatError
 from hace.files import archives
 from hace.files.archives import Archive, fetch, read_members, unpack
@@ -201,11 +201,9 @@ def test_the_published_archives_are_the_ones_of_torchvision() -> None:
 
     from torchvision import datasets
 
-    from hace.data import fine_grained
-
-    assert cifar100.CIFAR100_ARCHIVE.url == datasets.CIFAR100.url
-    assert cifar100.CIFAR100_ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
-    assert fine_grained.AIRCRAFT_ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
+    assert published.CIFAR100_ARCHIVE.url == datasets.CIFAR100.url
+    assert published.CIFAR100_ARCHIVE.checksum == f"md5:{datasets.CIFAR100.tgz_md5}"
+    assert published.AIRCRAFT_ARCHIVE.url in inspect.getsource(datasets.FGVCAircraft)
 
 
 def test_gzip_alone_is_no_archive(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ import torch
 from torch.utils.flop_counter import FlopCounterMode
 
 from hace import Hierarchy, build_loss
-from hace.data import fine_grained
-from hace.data.fine_grained import load_nabirds
+from hace.data import published
+from hace.data.published import load_nabirds
 from hace.errors import ConfigError
 from hace.lab.features.backbones import EVALUATED_AT
 from hace.lab.models import ARCHITECTURES, build_model
-from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import GMACS
+from hace.lab.study.presets import METHODS
 from hace.paper import ASSUMPTIONS, STUDIES, paper_tables
 from hace.paper.recipes import (
     IMAGE_SIZES,
@@ -172,7 +172,7 @@ def test_assumptions_are_what_the_code_does() -> None:
     assert build_loss("soft_label", Hierarchy.flat(["a", "b"])).settings()["distance"] == "lca_height"
     smooth = {METHODS[name].loss.options["label_smoothing"] for name in ("hace_smooth", "sce_smooth")}
     assert smooth == {0.1}
-    assert fine_grained.BANNER == 20
+    assert published.BANNER == 20
     assert inspect.signature(load_nabirds).parameters["crop"].default is False
     assert EVALUATED_AT["dinov2"] == {"image_size": 224, "crop_pct": 0.875}
 

@@ -339,7 +339,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
 def models_of_runs(args: argparse.Namespace) -> Given:
     """A run, and a second one or a file of scores to compare it with."""
     from hace.lab.serve.load_run import rescored
-    from hace.lab.study.methods import without_common_end
+    from hace.lab.study.presets import without_common_end
 
     given = [
         f"--{name.replace('_', '-')}" for name, unset in OF_FILES.items() if getattr(args, name) != unset
@@ -396,7 +396,7 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     """A model by its run."""
     from hace.lab.runs.process import progress
     from hace.lab.serve.run_calibration import calibration_of
-    from hace.lab.study.methods import run_title
+    from hace.lab.study.presets import run_title
 
     title = run_title(scored.run.config)
 

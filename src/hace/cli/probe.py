@@ -127,7 +127,7 @@ def make_runs(
     from hace.lab.runs.process import progress
     from hace.lab.runs.run import read_run
     from hace.lab.study.cells import CellKey, Record
-    from hace.lab.study.methods import behind
+    from hace.lab.study.presets import behind
 
     data, sources = base.data, load_sources([base])
     (source,) = sources.values()

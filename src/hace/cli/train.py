@@ -117,7 +117,7 @@ def _print_epoch(entry: Mapping[str, Any]) -> None:
 
 def preset_list() -> str:
     """The presets, with the words of their recipes."""
-    from hace.lab.study.methods import METHODS
+    from hace.lab.study.presets import METHODS
     from hace.paper.recipes import TRAIN_PRESETS, describe
 
     parts = []

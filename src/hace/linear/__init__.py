@@ -6,7 +6,7 @@ share its call. :class:`hace.HACEClassifier`, in `estimator`, needs scikit-learn
 """
 
 from hace.linear.fit import fit_heads, head_scores
-from hace.linear.trials import HEAD_OPTIMIZERS, HEAD_SCHEDULES, FittedHead, Optimization, Trial
+from hace.linear.heads import HEAD_OPTIMIZERS, HEAD_SCHEDULES, FittedHead, Optimization, Trial
 
 __all__ = [
     "HEAD_OPTIMIZERS",

@@ -27,9 +27,9 @@ from hace.hierarchy.derived import is_above
 from hace.linear import labels as reading
 from hace.linear.features import LabelledFeatures, as_weights
 from hace.linear.fit import fit_heads
+from hace.linear.heads import FittedHead, Optimization, Trial
 from hace.linear.lbfgs import converged_head
 from hace.linear.saved_classifier import load_classifier, save_classifier, save_onnx
-from hace.linear.trials import FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 

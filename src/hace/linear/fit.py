@@ -14,9 +14,8 @@ from torch import Tensor
 from hace.checks import MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
 from hace.linear.features import LabelledFeatures, as_features
-from hace.linear.heads import Heads
+from hace.linear.heads import EpochRecord, FittedHead, Heads, Optimization, Trial
 from hace.linear.lbfgs import converged_head
-from hace.linear.trials import EpochRecord, FittedHead, Optimization, Trial
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import layer_logits
 

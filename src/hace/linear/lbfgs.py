@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from hace.linear.features import LabelledFeatures
-from hace.linear.heads import LARGE, total_weight
-from hace.linear.trials import FittedHead, Optimization, Trial
+from hace.linear.heads import LARGE, FittedHead, Optimization, Trial, total_weight
 from hace.losses.base import HierarchicalLoss
 from hace.losses.head import Head
 

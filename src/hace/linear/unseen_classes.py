@@ -30,7 +30,7 @@ from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above
 from hace.linear.features import unit_rows
 from hace.linear.fit import fit_heads, head_scores
-from hace.linear.trials import Optimization, Trial
+from hace.linear.heads import Optimization, Trial
 from hace.losses.registry import build_loss
 from hace.metrics.intervals import seed_interval
 

@@ -13,9 +13,8 @@ from hace.checks import check_choice
 from hace.errors import ConfigError
 from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
-from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import GMACS, SIZES, SUSTAINED
-from hace.lab.study.presets import FixedRun
+from hace.lab.study.presets import METHODS, FixedRun
 from hace.paper.printed import paper_tables
 
 PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC

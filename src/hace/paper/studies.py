@@ -1,6 +1,6 @@
 """The paper's experiments, their fair counterparts and the controls, as presets of `hace study`.
 
-To add a study, add a row to `STUDIES`; to add a method, an entry to `hace.lab.study.methods.METHODS`; to add an architecture,
+To add a study, add a row to `STUDIES`; to add a method, an entry to `hace.lab.study.presets.METHODS`; to add an architecture,
 its row in `hace.paper.recipes`.
 """
 
@@ -10,8 +10,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from hace.lab.study.methods import CONTROLS, METHODS, PAPER_METHODS
-from hace.lab.study.presets import PRESETS, Preset
+from hace.lab.study.presets import CONTROLS, METHODS, PAPER_METHODS, PRESETS, Preset
 from hace.paper.recipes import DILUTIONS, PAPER_DATASETS, RECIPES, fixed_runs, study_recipe
 
 PROBE_RATE = 3e-3  # the base rate of probes under the paper's protocol: with AdamW, its pattern appears

@@ -13,7 +13,7 @@ from hace.cli.options import print_config
 from hace.cli.train import build_config
 from hace.errors import ConfigError, FormatError
 from hace.lab.runs.config import LossConfig, TrainConfig
-from hace.lab.study.methods import METHODS
+from hace.lab.study.presets import METHODS
 from hace.settings import from_dict, merged
 from tests.train_cases import tiny
 

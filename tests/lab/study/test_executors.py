@@ -22,7 +22,7 @@ from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.study.clusters import RayCluster
 from hace.lab.study.executors import Cluster, Job, JobResult, Processes
 from hace.lab.study.folder import read_study
-from hace.lab.study.methods import METHODS
+from hace.lab.study.presets import METHODS
 from tests.data_layouts import write_image
 from tests.forked import free_port
 from tests.lab.study.fake_slurm import FakeSlurm

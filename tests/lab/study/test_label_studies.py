@@ -21,9 +21,8 @@ from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.samples import data_of, make_task
 from hace.lab.study.cells import CellKey, Record, choose
-from hace.lab.study.methods import METHODS, NODE_METHODS
 from hace.lab.study.plan import Choices, Survey, make_plan
-from hace.lab.study.presets import PRESETS, find_presets
+from hace.lab.study.presets import METHODS, NODE_METHODS, PRESETS, find_presets
 from hace.losses.registry import LOSSES
 from hace.paper import STUDIES
 from hace.study import Study, StudyResults

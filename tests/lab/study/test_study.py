@@ -22,9 +22,8 @@ from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.cells import FAIR_RATES, CellKey, Record, choose
 from hace.lab.study.folder import read_study
-from hace.lab.study.methods import METHODS
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
-from hace.lab.study.presets import PRESETS, find_presets
+from hace.lab.study.presets import METHODS, PRESETS, find_presets
 from hace.lab.study.scheduler import Pace, Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES

@@ -22,7 +22,7 @@ from hace.lab.report.nodes import NodeAccuracies
 from hace.lab.report.results import Choice, Comparison, comparison_of, method_title
 from hace.lab.report.verdict import LabelQuestion
 from hace.lab.study.cells import Record
-from hace.lab.study.methods import METHODS
+from hace.lab.study.presets import METHODS
 
 FIRST, SECOND = "#0067ac", "#a34a00"  # the two compared methods
 GREY, LIGHT = "#8a929a", "#dfe3e6"  # the others, grids

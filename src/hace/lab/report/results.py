@@ -26,7 +26,7 @@ from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL, confidence
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
-from hace.lab.study.methods import DINOV2, METHODS
+from hace.lab.study.presets import DINOV2, METHODS
 from hace.metrics import measures
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import (

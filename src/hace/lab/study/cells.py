@@ -45,7 +45,7 @@ class CellKey:
     protocol: Literal["paper", "fair", "single"]
     dataset: str  # its name in the study: "cifar100", "aircraft", "nabirds", or another
     model: str  # the architecture, or the backbone behind the features
-    method: str  # a key of `hace.lab.study.methods.METHODS`, or the spelling of another loss
+    method: str  # a key of `hace.lab.study.presets.METHODS`, or the spelling of another loss
     dilution: float | None  # d, where the method has one
     pairing: str | None  # of the paper's protocol: "standard" or "adjusted"; None otherwise
     seed: int  # of the run

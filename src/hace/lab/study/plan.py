@@ -18,8 +18,7 @@ from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels
 from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
-from hace.lab.study.methods import Method, behind, find_method
-from hace.lab.study.presets import LabelGrid, Preset
+from hace.lab.study.presets import LabelGrid, Method, Preset, behind, find_method
 from hace.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 
 GIVEN_BY = {"probe": "features", "train": "data_root"}  # the choice that has the data of a kind of runs
