@@ -65,7 +65,7 @@ def test_the_table_of_the_real_aircraft(
 def test_tables_stand_beside_the_paper(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(cifar100, "COUNTS", {"train": 300, "test": 100})
+    monkeypatch.setattr(published, "COUNTS", {"train": 300, "test": 100})
     cifar_binary(tmp_path / "cifar", small_cifar())
     _, out, _ = run(capsys, "cifar100", "--root", tmp_path / "cifar")
     assert "training samples 300 50,000" in squeezed(out)

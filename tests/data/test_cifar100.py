@@ -21,7 +21,7 @@ from tests.data_layouts import cifar_binary, cifar_python, small_cifar
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """A CIFAR-100 with 300 and 100 images."""
-    monkeypatch.setattr(cifar100, "COUNTS", {"train": 300, "test": 100})
+    monkeypatch.setattr(published, "COUNTS", {"train": 300, "test": 100})
     return small_cifar()
 
 
