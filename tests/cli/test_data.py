@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from hace import cli
+from hace.data import published
 from hace.paper.printed import _document
 from tests.data_layouts import (
     cifar_binary,

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import hace
+from hace.data import published
 from hace.data.batches import channel_stats
 from hace.data.dataset import duplicates
 from hace.errors import DataError, FormatError

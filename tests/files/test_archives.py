@@ -184,9 +184,9 @@ def test_download_of_a_data_set(
     path = folder / "cifar-100-python.tar.gz"
     with tarfile.open(path, "w:gz") as tar:
         tar.add(tmp_path / "made" / "cifar-100-python", "cifar-100-python")
-    monkeypatch.setattr(cifar100, "COUNTS", {"train": 300, "test": 100})
+    monkeypatch.setattr(published, "COUNTS", {"train": 300, "test": 100})
     monkeypatch.setattr(
-        cifar100, "CIFAR100_ARCHIVE", Archive(f"{address}/{path.name}", md5(path.read_bytes()))
+        published, "CIFAR100_ARCHIVE", Archive(f"{address}/{path.name}", md5(path.read_bytes()))
     )
     fetched = hace.load_dataset("cifar100", tmp_path / "data", download=True)
     again = hace.load_dataset("cifar100", tmp_path / "data", download=True)
@@ -223,7 +223,7 @@ def test_an_archive_that_unpacks_to_far_more_than_its_size(
 
 
 def test_a_member_is_measured_before_it_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cifar100, "MAX_FILE", 1000)
+    monkeypatch.setattr(published, "MAX_FILE", 1000)
     tar = tar_with(tmp_path / "a.tar.gz", (member("top/train"), b"\0" * 1001))
     with pytest.raises(FormatError, match=r"top/train must have at most 1,000 bytes\. Got 1,001"):
         hace.load_dataset("cifar100", tar)
