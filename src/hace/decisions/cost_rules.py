@@ -49,8 +49,8 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
 from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived, is_above, layout, leaf_counts, leaf_ranges, preorder_labels
-from hace.hierarchy.distances import check_distance, virtual_height
+from hace.hierarchy.derived import derived, is_above, layout, leaf_ranges, preorder_labels
+from hace.hierarchy.distances import check_distance, relations, virtual_height
 from hace.losses.kernels import answers
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
@@ -183,7 +183,7 @@ def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Wo
         elif metric == "zhao":
             weight, own = 1 / (np.maximum(leaf, answer) + 1), (depths + 1) / (deepest + 1)
         else:
-            information = np.append(log2 - np.log2(leaf_counts(h)), 0.0)
+            information = relations(h).information
             gain = information - information[np.append(h.parent_nodes, -1)]
             weight, scale = np.ones((1, 1)), 2 / (information + log2)
             own = information * scale

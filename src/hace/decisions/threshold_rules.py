@@ -37,7 +37,7 @@ from hace.decisions.scores import Scores, leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import derived, is_above, layout, leaf_counts
-from hace.hierarchy.distances import check_distance, virtual_height
+from hace.hierarchy.distances import check_distance, relations, virtual_height
 from hace.losses.kernels.answers import walk
 
 NOTHING = 2.0  # a threshold above every mass: answer nothing below the root
@@ -254,10 +254,7 @@ def answer_or_own(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Deci
 @derived
 def information_of(h: Hierarchy, device: torch.device) -> Tensor:
     """(N,) i(v), from 0 to 1; 1 where there is only one leaf."""
-    counts = leaf_counts(h)
-    most = np.log2(h.num_leaves)
-    values = (most - np.log2(counts)) / most if most else np.ones(h.num_nodes)
-    return torch.from_numpy(np.where(h.depths > 0, values, 0.0)).to(device)
+    return torch.from_numpy(np.where(h.depths > 0, relations(h).specificity[:-1], 0.0)).to(device)
 
 
 def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
@@ -347,8 +344,8 @@ def _walk(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
     return nodes, np.minimum.accumulate(masses, axis=1)
 
 
-def _climb(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    return _rungs(*path_to_best_leaf(log_q, hierarchy), hierarchy)
+def _climb(log_q: Tensor, hierarchy: Hierarchy, best: Tensor | None = None) -> AnswerRungs:
+    return _rungs(*path_to_best_leaf(log_q, hierarchy, best), hierarchy)
 
 
 def _informative(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
@@ -374,7 +371,7 @@ def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
 
 
 # By rule and `constrained`.
-LADDERS: dict[tuple[str, bool], Callable[[Tensor, Hierarchy], AnswerRungs]] = {
+LADDERS: dict[tuple[str, bool], Callable[..., AnswerRungs]] = {
     ("threshold", True): _walk,
     ("threshold", False): _informative,
     ("climb", True): _climb,

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from scipy import sparse
 
 from hace.checks import check_choice
 from hace.decisions.scores import as_nodes
@@ -23,6 +23,7 @@ from hace.hierarchy.derived import is_above
 from hace.metrics.measures import level_accuracy_measure
 from hace.metrics.metric_batch import MetricBatch
 
+_MOST_PAIRS = 1 << 22  # counted in place; more are sorted
 RARE = 10  # samples of a class up to which it is rare
 SLICED = ("samples", "right or below", "true (right or above)", "balanced accuracy", "macro-F1")
 
@@ -50,14 +51,36 @@ def class_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, 
 
 def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
     """Mean F1 of "it is in this branch" over the nodes that truths or answers are in, the root apart."""
-    ancestor, descendant = h.reachability()
-    up = sparse.csr_array((np.ones(len(ancestor)), (descendant, ancestor)), shape=(h.num_nodes, h.num_nodes))
-    known = answers >= 0
-    actual, said = (np.bincount(v, minlength=h.num_nodes) @ up for v in (truth, answers[known]))
-    both, counts = np.unique(np.stack([answers[known], truth[known]], axis=1), axis=0, return_counts=True)
-    right = counts @ up[both[:, 0]].multiply(up[both[:, 1]])
-    used = (actual + said > 0) & ((h.depths > 0) | (h.num_nodes == 1))
-    return float((2 * right[used] / (actual + said)[used]).mean()) if used.any() else float("nan")
+    given = answers[answers >= 0]
+    total = shared_counts(h, truth, [truth]) + shared_counts(h, given, [given])
+    used = (total > 0) & ((h.depths > 0) | (h.num_nodes == 1))
+    right = shared_counts(h, truth, [answers])
+    return float((2 * right[used] / total[used]).mean()) if used.any() else float("nan")
+
+
+def shared_counts(h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]) -> np.ndarray:
+    """(N,) how many pairs of truth and answer are both at or below a node, by any way; for DAGs. An answer of -1 is none."""
+    node, under = h.reachability()  # every node is under itself
+    order = np.argsort(under, kind="stable")
+    first = np.searchsorted(under[order], np.arange(h.num_nodes + 1))
+    above = [node[order[a:b]] for a, b in pairwise(first.tolist())]
+    total = np.zeros(h.num_nodes, dtype=np.int64)
+    for t, a, c in np.stack(counted_pairs(h.num_nodes, truth, answers), axis=1).tolist():
+        if a >= 0:
+            total[np.intersect1d(above[t], above[a], assume_unique=True)] += c
+    return total
+
+
+def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
+    """The pairs of truth and answer of all seeds, each once and sorted, and how often there are; an answer of -1 is none."""
+    every = np.concatenate([truth.astype(np.int64) * (nodes + 1) + answer + 1 for answer in answers])
+    if nodes * (nodes + 1) > _MOST_PAIRS:
+        pairs, count = np.unique(every, return_counts=True)
+    else:
+        total = np.bincount(every, minlength=nodes * (nodes + 1))
+        pairs = np.flatnonzero(total)
+        count = total[pairs]
+    return pairs // (nodes + 1), pairs % (nodes + 1) - 1, count
 
 
 def slices_of(

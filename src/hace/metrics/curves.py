@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from hace.checks import MOST_BINS, check_choice, check_count, is_number
-from hace.decisions.threshold_rules import best_by_information, level_thresholds, path_to_best_leaf, walk_down
+from hace.decisions.threshold_rules import LADDERS, level_thresholds
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
@@ -147,16 +146,12 @@ def _rungs(batch: MetricBatch, rule: str) -> list[np.ndarray]:
     The greatest threshold of each, its information over log2 n, whether it is true, and whether it is below the root.
     """
     h = batch.hierarchy
-    climb = partial(path_to_best_leaf, best=torch.from_numpy(batch.answers)) if rule == "climb" else None
-    ladder = climb or (walk_down if rule == "threshold" else best_by_information)
-    nodes, masses = (t.cpu() for t in ladder(batch.log_q, h))
-    mass = masses.double().exp().numpy()  # (B, L)
-    mass[:, 0] = np.inf  # the root, or no answer, always passes
-    if rule == "threshold":
-        reached = np.minimum.accumulate(mass, axis=1)  # of a rung and all above it
-    else:
-        reached = np.maximum.accumulate(mass[:, ::-1], axis=1)[:, ::-1].copy()  # of a rung or any below it
-    steps = nodes.numpy()
+    best = {"best": torch.from_numpy(batch.answers)} if rule == "climb" else {}
+    steps, reached = LADDERS[("climb", True) if best else ("threshold", rule == "threshold")](
+        batch.log_q, h, **best
+    )
+    reached[:, 0] = np.inf  # the root, or no answer, always passes
+    reached = np.maximum.accumulate(reached[:, ::-1], axis=1)[:, ::-1].copy()  # of a rung or any below it
     true = is_above(h, steps.ravel(), np.repeat(batch.truth, steps.shape[1])).reshape(steps.shape)
     return [reached, batch.relations.specificity[steps], true, np.append(h.depths, 0)[steps] > 0]
 

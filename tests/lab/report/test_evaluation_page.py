@@ -15,7 +15,7 @@ from tests.report_studies import ANIMALS, animals
 
 pytest.importorskip("matplotlib")
 
-from hace.lab.report.evaluation_page import evaluation_page
+from hace.lab.report.evaluation_page import _sunburst, evaluation_page
 from hace.metrics.plots import evaluation_figures
 
 
@@ -125,3 +125,12 @@ def test_a_dag_and_calibrated_scores() -> None:
     assert "One temperature, 0.5, fitted on held-out samples." in page
     ece = {e: f"{100 * e.reliability['level 2'].ece:.1f}%" for e in (cold, warm.calibrated) if e is not None}
     assert all(f">{text}<" in page for text in ece.values())
+
+
+def test_a_dag_counts_a_class_below_each_of_its_parents() -> None:
+    h = Hierarchy.from_edges([("pet", "cat"), ("pet", "dog"), ("guard", "dog"), ("guard", "goose")])
+    answers = [h.label(name) for name in ("dog", "dog", "goose", "cat")]
+    truth = np.array([h.label(name) for name in ("dog", "dog", "dog", "cat")])
+    drawn = _sunburst([("mine", evaluate(10 * np.eye(3)[answers], truth, h))])
+    found = {v: (drawn["samples"][i], drawn["methods"]["mine"]["right"][i]) for i, v in enumerate(h.nodes)}
+    assert found == {"pet": (4, 3), "guard": (3, 3), "cat": (1, 1), "dog": (3, 2), "goose": (0, 0)}

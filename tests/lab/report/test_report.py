@@ -16,13 +16,14 @@ from hace import Hierarchy
 from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.lab.report import PAGE, About, write_report
-from hace.lab.report.nodes import ancestors_at, below, node_accuracies, node_counts
+from hace.lab.report.nodes import ancestors_at, node_accuracies, node_counts
 from hace.lab.report.page import drawing_data, thinned, to_page
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, Results
 from hace.lab.report.study_report import build_document
 from hace.lab.runs.run import HIERARCHY
 from hace.lab.study.cells import Record
 from hace.lab.study.folder import read_study
+from hace.metrics.answers import shared_counts
 from hace.paper import report_sections
 from tests.report_studies import animals, fair_records, paper_records, write_study
 
@@ -271,7 +272,7 @@ def test_counts_on_a_dag_are_those_of_every_way_down() -> None:
     at = {node: i for i, node in enumerate(h.nodes)}
     truth = np.repeat([at["1"], at["2"], at["2"], at["3"]], [1, 2, 4, 8])
     answer = np.repeat([at["2"], at["2"], at["3"], -1], [1, 2, 4, 8])
-    found = below(h, truth, [answer, answer])
+    found = shared_counts(h, truth, [answer, answer])
     assert {node: int(found[i]) for node, i in at.items()} == {
         "r": 14,
         "a": 6,

@@ -16,7 +16,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import is_above, leaf_counts
+from hace.hierarchy.derived import is_above
+from hace.hierarchy.distances import relations
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
 SIBLINGS = "siblings"  # top-1 over the classes that share their parent with another
@@ -122,12 +123,6 @@ def threshold(theta: np.ndarray, promise: float) -> float:
     return np.inf if rank > len(theta) else float(theta[rank - 1])
 
 
-def detail(h: Hierarchy) -> np.ndarray:
-    """(N + 1,) the share of the possible information that a node says: log(n / leaves below) / log n; last, no answer: 0."""
-    share = np.log(h.num_leaves / leaf_counts(h)) / max(math.log(h.num_leaves), 1e-12)
-    return np.append(share, 0.0)
-
-
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
     """(S,) squared error of the answer's confidence, and (1 + DRAWS,) the detail left at a promise of 95%; nothing on a DAG.
 
@@ -137,7 +132,7 @@ def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str,
     if ladder is None:
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
-    worth = detail(h)[ladder.nodes]
+    worth = relations(h).specificity[ladder.nodes]
     said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),

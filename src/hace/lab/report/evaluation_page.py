@@ -12,12 +12,11 @@ import torch
 
 from hace import environment
 from hace.decisions import Decisions
-from hace.draw import lay_out
 from hace.files.documents import write_table
 from hace.files.writing import atomic_folder, without_nan
 from hace.lab.report.document import WORDS, Document, Entry, Folded, ReportTable, Section
 from hace.lab.report.figures import Picture, picture
-from hace.lab.report.nodes import ancestors_at, node_counts
+from hace.lab.report.nodes import drawn_counts
 from hace.lab.report.page import to_page
 from hace.lab.report.results import BEST_NODE_BY_LEVEL
 from hace.lab.report.verdict import Verdict
@@ -300,12 +299,10 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
 
 def _sunburst(models: _Models) -> dict[str, Any]:
     h, truth = models[0][1].hierarchy, models[0][1].samples.truth
-    table = ancestors_at(lay_out(h).parent)
     methods = {}
     for name, e in models:
-        right, went = node_counts(table, truth, [e.samples.answers])
+        right, went = drawn_counts(h, truth, [e.samples.answers])
         top1 = 1 - e.mistakes / max(len(truth), 1)
-        methods[name] = {"seeds": 1, "top1": top1, "right": right.tolist(), "went": went}
-    samples, _ = node_counts(table, truth, [truth])
+        methods[name] = {"seeds": 1, "top1": top1, "right": right, "went": went}
     about = {"title": f"{len(truth):,} samples", "hierarchy": h}
-    return {**about, "samples": samples.tolist(), "methods": methods}
+    return {**about, "samples": drawn_counts(h, truth, [truth])[0], "methods": methods}

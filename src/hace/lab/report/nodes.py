@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,15 +13,17 @@ import numpy as np
 from hace.draw import drawable, lay_out
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.lab.report.conformal import detail, ladder_of, sure_places
+from hace.hierarchy.derived import derived
+from hace.hierarchy.distances import relations
+from hace.lab.report.conformal import ladder_of, sure_places
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
+from hace.metrics.answers import counted_pairs, shared_counts
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 from hace.metrics.measures import node_of_level
 
 DESTINATIONS = 5
-_MOST_BINS = 1 << 22  # counted in place; more are sorted
 SHOWN_PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
@@ -48,7 +49,7 @@ def node_counts(
     `table` is that of :func:`ancestors_at`.
     """
     nodes = len(table)
-    label, answer, count = _counted(nodes, truth, answers)
+    label, answer, count = counted_pairs(nodes, truth, answers)
     right = np.zeros(nodes, dtype=np.int64)
     went: list[list[int]] = [[] for _ in range(nodes)]
     for k in range(table.shape[1]):
@@ -70,35 +71,27 @@ def node_counts(
     return right, went
 
 
-def _counted(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
-    """The pairs of truth and answer of all seeds, each once and sorted, and how often there are; an answer of -1 is none."""
-    every = np.concatenate([truth.astype(np.int64) * (nodes + 1) + answer + 1 for answer in answers])
-    if nodes * (nodes + 1) > _MOST_BINS:
-        pairs, count = np.unique(every, return_counts=True)
-    else:
-        total = np.bincount(every, minlength=nodes * (nodes + 1))
-        pairs = np.flatnonzero(total)
-        count = total[pairs]
-    return pairs // (nodes + 1), pairs % (nodes + 1) - 1, count
-
-
 def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
     """(N,) whether a node is at depth k: the first column that holds the node itself."""
     own = table[:, k] == np.arange(len(table))
     return own if k == 0 else own & (table[:, k - 1] != np.arange(len(table)))
 
 
-def below(h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]) -> np.ndarray:
-    """(N,) how many pairs of truth and answer are both at or below a node, by any way; for DAGs. An answer of -1 is none."""
-    node, under = h.reachability()  # every node is under itself
-    order = np.argsort(under, kind="stable")
-    first = np.searchsorted(under[order], np.arange(h.num_nodes + 1))
-    above = [node[order[a:b]] for a, b in itertools.pairwise(first.tolist())]
-    total = np.zeros(h.num_nodes, dtype=np.int64)
-    for t, a, c in np.stack(_counted(h.num_nodes, truth, answers), axis=1).tolist():
-        if a >= 0:
-            total[np.intersect1d(above[t], above[a], assume_unique=True)] += c
-    return total
+@derived
+def _drawn(h: Hierarchy) -> np.ndarray:
+    return ancestors_at(lay_out(h).parent)
+
+
+def drawn_counts(
+    h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]
+) -> tuple[list[int], list[list[int]]]:
+    """:func:`node_counts` for the drawing of a hierarchy. On a DAG a sample counts at a node by any way down to it."""
+    right, went = node_counts(_drawn(h), truth, answers)
+    if not h.is_tree:
+        # Where a node has several parents, its mistakes have no one level to go to; those of classes are clear.
+        right = shared_counts(h, truth, answers)
+        went = [pairs if h.labels[v] >= 0 else [] for v, pairs in enumerate(went)]
+    return right.tolist(), went
 
 
 def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
@@ -106,7 +99,6 @@ def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, A
     h = arrays.hierarchy
     if h is None:
         return None
-    table = ancestors_at(lay_out(h).parent)
     methods: dict[str, Any] = {}
     samples = None
     for method in arrays.choices:
@@ -115,19 +107,15 @@ def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, A
             continue
         truth = next(iter(read.values()))["truth"].astype(np.int64)
         if samples is None:
-            samples = node_counts(table, truth, [truth])[0] if h.is_tree else below(h, truth, [truth])
+            samples, _ = drawn_counts(h, truth, [truth])
         answers = [run["answer"] for run in read.values()]
-        right, went = node_counts(table, truth, answers)
-        if not h.is_tree:
-            # Where a node has several parents, its mistakes have no one level to go to; those of classes are clear.
-            right = below(h, truth, answers)
-            went = [pairs if h.labels[v] >= 0 else [] for v, pairs in enumerate(went)]
+        right, went = drawn_counts(h, truth, answers)
         top1 = float(np.mean([(answer == truth).mean() for answer in answers]))
-        methods[method] = {"seeds": len(answers), "top1": top1, "right": right.tolist(), "went": went}
+        methods[method] = {"seeds": len(answers), "top1": top1, "right": right, "went": went}
     if samples is None:
         return None
     sure = {m: found for m in compared if (found := sure_data(arrays, m)) is not None}
-    return {"samples": samples.tolist(), "methods": methods, "sure": sure, "promises": list(SHOWN_PROMISES)}
+    return {"samples": samples, "methods": methods, "sure": sure, "promises": list(SHOWN_PROMISES)}
 
 
 def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
@@ -138,7 +126,7 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
     h, choice = arrays.hierarchy, arrays.choices.get(method)
     if h is None or choice is None or not choice.finished:
         return None
-    share, total = detail(h), 0
+    share, total = relations(h).specificity, 0
     stops = np.zeros((len(SHOWN_PROMISES), h.num_nodes + 1), dtype=np.int64)
     wrong = np.zeros(len(SHOWN_PROMISES), dtype=np.int64)
     for record in choice.finished:
