@@ -12,12 +12,12 @@ import pytest
 
 from hace import DataConfig, Hierarchy, LossConfig, ProbeConfig
 from hace.cli import main
+from hace.hierarchy.distances import relations
 from hace.lab.probe import probe
 from hace.lab.report.conformal import (
     AnswerLadder,
     _resampled,
     confidence_columns,
-    detail,
     detail_draws,
     ladder_of,
     sure_places,
@@ -286,7 +286,7 @@ def test_promised_answers_by_loops() -> None:
             assert places[i] == max([0, *(k for k in range(1, 4) if ladder.mass[i, k] > theta[181 - 1])])
     wrong = [not ladder.true[i, places[i]] for i in range(samples)]
     assert 0.03 < np.mean(wrong) < 0.17  # promised is 0.1
-    share = detail(h)
+    share = relations(h).specificity
     columns = confidence_columns(run, h)
     expected = [share[ladder.nodes[i, k]] for i, k in enumerate(strict)]
     assert columns["sure_detail"][0] == pytest.approx(np.mean(expected), rel=1e-5)
@@ -314,7 +314,7 @@ def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
         ladder = AnswerLadder(
             nodes, np.stack([np.ones(samples), *masses[::-1]], axis=1), np.stack(true, axis=1)
         )
-        worth = detail(h)[nodes]
+        worth = relations(h).specificity[nodes]
         said = np.take_along_axis(worth, sure_places(ladder, (0.95,))[0][:, None], axis=1)[:, 0]
         draws = detail_draws(ladder, worth, 0.95)
         means.append(said.mean())
