@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import inspect
 import os
 import re
@@ -371,7 +372,8 @@ BUILTIN = {"animals": animals_hierarchy, "cifar100": cifar100_hierarchy}
 
 
 def _built_in(name: str, columns: list[str], root: bool) -> Hierarchy:
-    table = resources.files("hace.formats").joinpath(f"{name}.csv").read_bytes()
-    source = SourceText(table, f"{name}.csv")
-    hierarchy = build(parse_csv(source, columns=columns, label="label"), source.problems)
+    with resources.files("hace.formats").joinpath(f"{name}.csv").open(encoding="utf-8", newline="") as file:
+        rows = sorted(csv.DictReader(file), key=lambda row: int(row["label"]))
+    paths, leaves = [[row[column] for column in columns] for row in rows], [row[columns[-1]] for row in rows]
+    hierarchy = Hierarchy.from_paths(paths, leaves=leaves, level_names=columns)
     return hierarchy.with_root() if root else hierarchy

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hace.errors import ConfigError, install
+from hace.files.reading import optional
 from hace.metrics.comparison import curve_band
 
 if TYPE_CHECKING:
@@ -29,11 +29,10 @@ _DRAWS = 200  # of the samples, for the shaded intervals
 
 def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
     """All plots of one or two models, by name; of one, reliability is shown before and after calibration."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ConfigError(f"Plots need matplotlib. {install('report')}") from error
+    optional("matplotlib", "Drawing plots", "report")
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
     # Longer names would leave no room for the axes.
     both = [(each, _short(name, 40)) for name, each in models]
     evaluation = both[0][0]

@@ -118,11 +118,11 @@ def extract(
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
         write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
         for split, samples in dataset.splits.items():
-            write_whole(out / store.images_file(split), array_bytes(digests[split]))
-            write_whole(out / store.labels_file(split), array_bytes(samples.nodes.astype("<i8")))
-            write_whole(out / store.names_file(split), json_bytes(list(samples.names)))
+            write_whole(out / store.split_file(split, "images"), array_bytes(digests[split]))
+            write_whole(out / store.split_file(split, "labels"), array_bytes(samples.nodes.astype("<i8")))
+            write_whole(out / store.split_file(split, "names"), json_bytes(list(samples.names)))
             if samples.groups is not None:
-                write_whole(out / store.groups_file(split), json_bytes(samples.groups.tolist()))
+                write_whole(out / store.split_file(split, "groups"), json_bytes(samples.groups.tolist()))
         total = sum(map(len, mine))
         step = progress(total, total - sum(map(len, new.values()))) if progress else lambda count: None
         batches = iter(_loader(dataset, backbone, new, batch_size, workers))

@@ -91,9 +91,13 @@ class FeaturePlan:
         """Every file beside the manifest, with its rows."""
         found = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
-            found |= {labels_file(split): count, names_file(split): count, images_file(split): count}
-            if self.manifest["data"].get("groups"):
-                found[groups_file(split)] = count
+            kinds = (
+                "labels",
+                "names",
+                "images",
+                *(["groups"] if self.manifest["data"].get("groups") else []),
+            )
+            found |= {split_file(split, what): count for what in kinds}
         return found | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
@@ -111,24 +115,9 @@ class FeaturePlan:
         return rows.shape == (len(shard), self.dims) and rows.dtype == np.dtype("<f4")
 
 
-def labels_file(split: str) -> str:
-    """The name of the file with a split's labels."""
-    return f"{split}-labels.npy"
-
-
-def groups_file(split: str) -> str:
-    """The name of the file with the groups of a split's samples, where they come in groups."""
-    return f"{split}-groups.json"
-
-
-def names_file(split: str) -> str:
-    """The name of the file with the names of a split's samples."""
-    return f"{split}-names.json"
-
-
-def images_file(split: str) -> str:
-    """The name of the file with the digests of a split's images."""
-    return f"{split}-images.npy"
+def split_file(split: str, what: str) -> str:
+    """The name of the file with the "labels", "names", "images" (their digests) or "groups" of a split's samples."""
+    return f"{split}-{what}.{'npy' if what in ('labels', 'images') else 'json'}"
 
 
 def check_splits(splits: Mapping[str, Any]) -> None:
@@ -252,7 +241,9 @@ def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.nd
     for place in (*sorted(folder.glob(f"{ASIDE}*")), *(() if aside else (folder,))):
         try:
             plan = read_plan(place)
-            digests = {split: np.array(read_array(place / images_file(split))) for split in plan.counts}
+            digests = {
+                split: np.array(read_array(place / split_file(split, "images"))) for split in plan.counts
+            }
         except FormatError:  # not a whole visit: its images are computed again
             continue
         for shard in plan.shards:
@@ -307,7 +298,7 @@ class FeatureStore:
 
     def names(self, split: str) -> list[str]:
         """The names of a split's samples."""
-        return self._words(names_file(self._known(split)), split)
+        return self._words(split_file(self._known(split), "names"), split)
 
     def _words(self, file: str, split: str) -> list[str]:
         """A text for each sample of a split."""
@@ -358,14 +349,14 @@ class FeatureStore:
                 mean, std = self._moments
                 rows -= mean
                 rows /= std
-        path = self._verified(labels_file(split))
+        path = self._verified(split_file(split, "labels"))
         nodes = np.array(read_array(path))
         if nodes.shape != shape[:1] or nodes.dtype != np.dtype("<i8"):
             raise FormatError(
                 f"{path} must be {shape[0]:,} labels, int64. Got {nodes.dtype} {nodes.shape}. {_REPAIR}"
             )
         grouped = self.manifest["data"].get("groups")
-        groups = np.array(self._words(groups_file(split), split)) if grouped else None
+        groups = np.array(self._words(split_file(split, "groups"), split)) if grouped else None
         return Features(self.hierarchy, nodes, self.names(split), x, groups=groups)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:

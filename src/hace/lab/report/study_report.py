@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from hace import environment
-from hace.errors import ConfigError, install
+from hace.errors import ConfigError
+from hace.files.reading import optional
 from hace.files.writing import own_folder, write_whole
 from hace.lab.report import method_tables
 from hace.lab.report.document import (
@@ -167,10 +168,9 @@ def _comparison_section(results: Results, comparison: Comparison, document: Docu
 
 
 def _pictures(results: Results, comparison: Comparison) -> list[Any]:
-    try:
-        from hace.lab.report import figures
-    except ImportError as error:
-        raise ConfigError(f"Figures need matplotlib. {install('report')}") from error
+    optional("matplotlib", "Drawing figures", "report")
+    from hace.lab.report import figures
+
     choices = dict(results.choices[comparison])
     compared = list(dict.fromkeys((results.first, results.second)))
     rates = figures.rates_picture(comparison, results.records, compared)

@@ -26,6 +26,7 @@ from hace.data import Dataset, Samples
 from hace.data.batches import Preprocessing
 from hace.data.dataset import broken_text
 from hace.errors import ConfigError, DataError, FormatError, HaceError, install
+from hace.files.reading import optional
 from hace.files.weights import read_torch
 from hace.files.writing import atomic_path, own_folder, sha256, write_whole
 from hace.hierarchy import Hierarchy
@@ -426,15 +427,12 @@ def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
         DataError: No runs, or one without a finished epoch.
         ConfigError: matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise ConfigError(f"Pictures need matplotlib. {install('report')}") from None
+    figures = optional("matplotlib.figure", "Drawing pictures", "report")
     logs = {name: run.log() for name, run in runs.items()}
     empty = ", ".join(name for name, log in logs.items() if not log)
     if empty or not logs:
         raise DataError(f"There is nothing to draw: {empty or 'no run'} has no epoch in its log yet.")
-    figure = Figure(figsize=(9.5, 3.8), layout="constrained")
+    figure = figures.Figure(figsize=(9.5, 3.8), layout="constrained")
     for axes, (key, title) in zip(figure.subplots(1, 2), PANELS, strict=True):
         for colour, (name, log) in zip(COLOURS * len(logs), logs.items(), strict=False):
             held_out = _draw(axes, log, f"val_{key}", color=colour, label=f"{name}, held-out")
