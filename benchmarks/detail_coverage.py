@@ -26,7 +26,6 @@ from hace import Hierarchy
 from hace.lab.report.conformal import (
     PROMISE,
     AnswerLadder,
-    detail,
     detail_draws,
     sure_places,
 )
