@@ -23,6 +23,7 @@ import numpy as np
 from scipy.special import expit, ndtr
 
 from hace import Hierarchy
+from hace.hierarchy.distances import relations
 from hace.lab.report.conformal import (
     PROMISE,
     AnswerLadder,
@@ -47,7 +48,7 @@ CASES = ((500, 0, 1), (1000, 0, 3), (1000, 0, 5), (3000, 0, 5), (2000, 40, 5))  
 TREE = Hierarchy.from_paths(
     [(f"a{i}", f"a{i}b{j}", f"a{i}b{j}c{k}") for i in range(3) for j in range(3) for k in range(3)]
 )
-WORTH = detail(TREE)[
+WORTH = relations(TREE).specificity[
     [-1, *(TREE.index(name) for name in ("a0", "a0b0", "a0b0c0"))]
 ]  # of no answer, ..., a class
 
