@@ -413,10 +413,19 @@ def test_from_200_bird_names_to_a_hierarchy(
     _tar(tmp_path / "taxdump.tar.gz", {"nodes.dmp": nodes, "names.dmp": names})
     col = "col:ID\tcol:parentID\tcol:status\tcol:rank\tcol:scientificName\tcol:authorship\n"
     col += "".join(f"{id}\t{up}\taccepted\t{rank}\t{name}\tL.\n" for id, up, name, rank, _ in rows)
-    col += "".join(f"v{id}\t{id}\tsynonym\tspecies\t{name}\t\n" for id, *_, name in rows if name)
-    (tmp_path / "NameUsage.tsv").write_text(col)
+    col += "".join(f"s{id}\t{id}\tsynonym\tspecies\tOld nomen{id}\tGmelin\n" for id in common)
+    called = "col:taxonID\tcol:name\tcol:language\n" + "".join(
+        f"{id}\t{n}\teng\n" for id, n in common.items()
+    )
+    with zipfile.ZipFile(tmp_path / "coldp.zip", "w") as packed:
+        for name, text in {
+            "NameUsage.tsv": col,
+            "VernacularName.tsv": called,
+            "metadata.yaml": "a: b",
+        }.items():
+            packed.writestr(name, text)
     (tmp_path / "names.txt").write_text("\n".join(classes) + "\n")
-    for taxonomy in ("Taxon.tsv", "taxdump.tar.gz", "NameUsage.tsv"):
+    for taxonomy in ("Taxon.tsv", "taxdump.tar.gz", "coldp.zip"):
         out = tmp_path / f"{taxonomy}.csv"
         call = [
             "hierarchy",

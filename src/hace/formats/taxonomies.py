@@ -302,12 +302,13 @@ def _bare(id: str) -> str:
 
 
 def add_vernaculars(draft: Draft, header: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> None:
-    """Common names of a Darwin Core archive, from its table of vernacular names."""
+    """Common names, from the table of vernacular names of a Darwin Core archive or a Catalogue of Life data package."""
     plain = [re.sub(r"^\w+:", "", name.strip()).casefold() for name in header]
     id = next((plain.index(c) for c in ("taxonid", "id", "coreid") if c in plain), None)
-    if id is None or "vernacularname" not in plain:
+    name = next((plain.index(c) for c in ("vernacularname", "name") if c in plain), None)
+    if id is None or name is None:
         return
-    kept, name = set(draft.nodes), plain.index("vernacularname")
+    kept = set(draft.nodes)
     pairs = ((c[name].strip(), c[id].strip()) for _, c in rows if len(c) == len(plain))
     pairs = [pair for pair in pairs if pair[1] in kept]
     draft.synonyms = {**resolved(pairs, [*kept, *draft.names.values()]), **draft.synonyms}
