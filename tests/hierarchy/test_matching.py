@@ -262,7 +262,7 @@ def test_a_mapping_from_a_file(name: str, text: str, tmp_path: Path) -> None:
     assert hace.read_mapping(tmp_path / name) == {"dog": ["husky", "beagle"], "cat": ["feline"], "ox": []}
     for wrong in ("", "name,id\na,b\n", "⇒ husky\n→ dog\n", "→ dog\nhusky\n"):
         (tmp_path / name).write_text(wrong, encoding="utf-8")
-        with pytest.raises(FormatError, match="must have the columns old and new, or lines"):
+        with pytest.raises(FormatError, match="must have columns old and new, or lines"):
             hace.read_mapping(tmp_path / name)
 
 

@@ -49,17 +49,12 @@ def add_arguments(parser: Parser) -> None:
     parser.add_argument("--to", nargs=2, metavar=("FORMAT", "OUT"), help=about)
     add("--out", "OUT", "write it to OUT, in the format of its suffix")
     add("--plot", "OUT", "draw it to OUT: .png, .svg or .html")
-    about = (
-        "make the hierarchy from the training samples of a file of features (.npz, .safetensors or .parquet)"
-    )
+    about = "make the hierarchy from the training samples of features (.npz, .safetensors or .parquet)"
     add("--induce", "FEATURES", about)
     add("--levels", "K", "with --induce: levels of groups above the classes (default: 2)", type=int)
     add("--classes", "NAMES", "a file with one class name per line, or names with commas, for --within")
-    add(
-        "--within",
-        "TAXONOMY",
-        "make the hierarchy of --classes within this taxonomy; -o and --format are of its reader",
-    )
+    about = "make the hierarchy of --classes within this taxonomy; -o and --format are of its reader"
+    add("--within", "TAXONOMY", about)
     add("--matches", "CSV", "with --within: a table of matches to correct and to read back")
     add("--below", "NODE", "with --within: leave out what is above this node")
     add("--ranks", "A,B", "with --within: keep inner nodes of these ranks only")
@@ -73,9 +68,7 @@ def run(args: argparse.Namespace) -> None:
     if args.levels is not None and args.induce is None:
         raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
     if (args.classes is None) != (args.within is None) or (args.within and (args.file or args.induce)):
-        raise ConfigError(
-            "--classes NAMES and --within TAXONOMY must come together, without FILE and --induce."
-        )
+        raise ConfigError("--classes and --within must come together, without FILE and --induce.")
     if args.within is None and (args.matches or args.below or args.ranks or args.collapse):
         raise ConfigError("--matches, --below, --ranks and --collapse must come with --within TAXONOMY.")
     options = reader_options(args.option)

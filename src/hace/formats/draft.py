@@ -140,9 +140,8 @@ def _main_member(packed: Mapping[str, Callable[[], bytes]], name: str) -> str:
     if len(packed) == 1 or "nodes.dmp" in packed:
         return "nodes.dmp" if "nodes.dmp" in packed else next(iter(packed))
     tables = [member for member in packed if member.casefold().endswith(_TABLES)]
-    taxa = [
-        m for m in tables if re.search(rb"(?i)parentNameUsageID|parentID", packed[m]().partition(b"\n")[0])
-    ]
+    parents = re.compile(rb"(?i)parentNameUsageID|parentID")
+    taxa = [member for member in tables if parents.search(packed[member]().partition(b"\n")[0])]
     if len(taxa) != 1:
         raise FormatError(
             f"{name}: which file of the archive? It holds {listed(packed, 10) or 'no file that is read'}. Name one with "

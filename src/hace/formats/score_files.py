@@ -294,9 +294,7 @@ def read_mapping(path: str | Path) -> dict[str, list[str]]:
         lines = [line for _, line in _lines(Path(path)) if line[0] != "#"]
         pairs = [({"→": "old", "⇒": "new"}.get(line[0], ""), line[1:].strip()) for line in lines]
     if {key for key, _ in pairs} != {"old", "new"} or pairs[0][0] != "old":
-        raise FormatError(
-            f'{path}: must have the columns old and new, or lines "→ old" and "⇒ new". Got others.'
-        )
+        raise FormatError(f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got others.')
     old, found = "", dict[str, list[str]]()
     for key, name in pairs:
         old = name if key == "old" else old

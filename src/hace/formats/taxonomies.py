@@ -257,10 +257,7 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         author, name = taxon.get("author", ""), taxon["name"] or id
         plain = name.removesuffix(author).rstrip() if author and name != author else name
         names = [name, plain, *others, f"{plain} {author}" if author else ""]
-        target, steps = id, 0
-        while target in accepted_of and steps < 10:
-            target, steps = accepted_of[target], steps + 1
-        if target != id:
+        if (target := _accepted(accepted_of, id)) != id:
             lost += target not in taxa or target in accepted_of
             pairs += [(other, target) for other in (id, *names)] if target in taxa else []
             continue
@@ -271,10 +268,8 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         pairs += [(other, id) for other in names if other != plain]
     kept = set(draft.nodes)
     for id in draft.nodes:
-        parent, steps = taxa[id][1]["parent"], 0
-        above = key.get(_bare(parent), "")
-        while above in accepted_of and steps < 10:
-            above, steps = accepted_of[above], steps + 1
+        parent = taxa[id][1]["parent"]
+        above = _accepted(accepted_of, key.get(_bare(parent), ""))
         if above in kept and above != id:
             draft.edges.append((above, id))
         elif parent and above != id:
@@ -288,6 +283,13 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         words = f"; {lost:,} of them lead nowhere and are left out" if lost else ""
         draft.notes.append(f"{len(accepted_of):,} synonyms are names of accepted taxa, not classes{words}")
     return draft
+
+
+def _accepted(accepted_of: Mapping[str, str], id: str) -> str:
+    """Where a chain of synonyms ends; one that goes round ends within itself."""
+    for _ in range(10):
+        id = accepted_of.get(id, id)
+    return id
 
 
 def absent(missing: Sequence[str]) -> str:

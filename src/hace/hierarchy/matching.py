@@ -263,8 +263,7 @@ class Migration:
         old = np.asarray(probabilities)
         at = self._columns(old.shape[-1])
         moved = np.zeros((*old.shape[:-1], self.new.num_nodes), dtype=old.dtype)
-        kept = np.flatnonzero(at >= 0)
-        for column in kept.tolist():
+        for column in np.flatnonzero(at >= 0).tolist():
             moved[..., at[column]] += old[..., column]
         return moved
 
