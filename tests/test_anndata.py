@@ -151,9 +151,9 @@ def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("fit", "calibrate"):
         plain = getattr(hace.HACEClassifier, name)
 
-        def kept(self: Any, X: Any, y: Any, *, of: str = name, call: Any = plain) -> Any:
+        def kept(self: Any, X: Any, y: Any, *groups: Any, of: str = name, call: Any = plain) -> Any:
             seen[of] = X
-            return call(self, X, y)
+            return call(self, X, y, *groups)
 
         monkeypatch.setattr(hace.HACEClassifier, name, kept)
     reference = cells()
@@ -163,6 +163,15 @@ def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     trained, held = ({rows[row.tobytes()] for row in seen[name]} for name in ("fit", "calibrate"))
     assert len(held) == 2
     assert not trained & held
+
+
+def test_promises_are_about_new_donors() -> None:
+    reference = cells()
+    reference.obs["donor"] = [f"d{i % 40}" for i in range(400)]
+    found = hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.5)
+    assert found.guarantee(0.9).promise.startswith("In a new group at most 0.1 of its samples")
+    with pytest.raises(DataError, match=r"groups must be at least 19 .* Got 10\."):
+        hace.anndata.annotate(cells(50, seed=1), found, accuracy=0.95)
 
 
 def test_embeddings_and_a_saved_model(tmp_path: Path) -> None:
@@ -206,7 +215,7 @@ def test_the_picture_has_a_colour_for_each_rank(model: hace.HACEClassifier, tmp_
         (lambda a: None, {"layer": "log"}, ConfigError, r"layers must have 'log'\. Got none"),
         (lambda a: None, {"obsm": "X_pca"}, ConfigError, r"obsm must have 'X_pca'"),
         (lambda a: None, {"groups": "batch"}, ConfigError, r"obs must have 'batch'"),
-        (lambda a: a.obs.insert(0, "one", "x"), {"groups": "one"}, DataError, r"must have at least two groups"),
+        (lambda a: a.obs.insert(0, "one", "x"), {"groups": "one"}, DataError, r"must name at least two groups"),
         (lambda a: a.obs.insert(0, "odd", "CD5"), {"labels": "odd"}, DataError, r"labels must be ids or unique names"),
         (lambda a: None, {"held_out": 1.0}, ConfigError, r"held_out must be at least 0 and below 1\. Got 1.0"),
     ],

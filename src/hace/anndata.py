@@ -60,7 +60,8 @@ def fit(
             answers too, and those below them are not, since no cell shows what they look like. None: the labels alone.
         layer: Layer with the features; by default `adata.X`.
         obsm: Key of `obsm` with the features, such as "X_pca".
-        groups: Column of `obs` with donors, or whatever new cells will differ in: whole groups are held out.
+        groups: Column of `obs` with donors, or whatever new cells will differ in: whole groups are held out, and promises
+            are about new groups.
         held_out: Share of cells (or of groups) kept for calibration; 0: no calibration, and no promises.
         seed: Random seed of what is held out.
         **options: Options of :class:`hace.HACEClassifier`, such as `weight_decay`.
@@ -81,13 +82,15 @@ def fit(
     if hierarchy is not None:
         nodes = label_nodes(y.astype(str), hierarchy, "id", f"obs[{labels!r}]")
         y, hierarchy = np.array(hierarchy.nodes, dtype=object)[nodes], _within(hierarchy, nodes)
-    kept, held = _parts(adata, known, groups, held_out, seed)
+    donors = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()[known]
+    kept, held = _parts(len(known), donors, held_out, seed)
     names = np.array(_names(adata, obsm), dtype=object)
     model = HACEClassifier(hierarchy, **options)
     model.fit(_read(adata, known[kept], layer, obsm), y[kept])
     if len(held):
         try:
-            model.calibrate(_read(adata, known[held], layer, obsm), y[held])
+            calibrated = None if donors is None else donors[held]
+            model.calibrate(_read(adata, known[held], layer, obsm), y[held], calibrated)
         except DataError as error:  # all of few cells are right, say
             warnings.warn(f"The model makes no promises: give annotate a threshold. {error}", stacklevel=2)
     model.feature_names_in_ = names
@@ -251,21 +254,19 @@ def _within(h: Hierarchy, nodes: np.ndarray) -> Hierarchy:
 
 
 def _parts(
-    adata: AnnData, known: np.ndarray, groups: str | None, held_out: float, seed: int
+    cells: int, groups: np.ndarray | None, held_out: float, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Which of the labelled cells to train on and which to calibrate on: positions in `known`."""
+    """Which of the labelled cells to train on and which to calibrate on: positions among them."""
     rng = np.random.default_rng(seed)
     if groups is None:
-        order = rng.permutation(len(known))
-        count = round(held_out * len(known))
+        order = rng.permutation(cells)
+        count = round(held_out * cells)
         return np.sort(order[count:]), np.sort(order[:count])
-    names, member = np.unique(
-        _found(adata.obs, groups, "obs").astype(str).to_numpy()[known], return_inverse=True
-    )
+    names, member = np.unique(groups, return_inverse=True)
     count = 0 if held_out == 0 else max(1, round(held_out * len(names)))
     if count >= len(names):
         raise DataError(
-            f"obs[{groups!r}] must have at least two groups, to train on some and calibrate on others. Got {len(names)}."
+            f"groups must name at least two groups, to train on some and calibrate on others. Got {len(names)}."
         )
     held = np.isin(member, rng.permutation(len(names))[:count])
     return np.flatnonzero(~held), np.flatnonzero(held)

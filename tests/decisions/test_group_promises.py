@@ -8,7 +8,7 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from hace import Hierarchy, guaranteed_threshold
+from hace import Hierarchy, evaluate, guaranteed_threshold
 from hace.decisions import GuaranteedThreshold, Scores
 from hace.decisions.threshold_rules import outcomes_of
 from hace.errors import ConfigError, DataError
@@ -152,3 +152,26 @@ def test_what_is_refused() -> None:
         guaranteed_threshold(z, y, TREE, groups=group[:-1])
     with pytest.raises(DataError, match=r"name the group of every sample\. 1 have none; the first is 2"):
         guaranteed_threshold(z, y, TREE, groups=[*map(str, group[:2]), None, *map(str, group[3:])])
+
+
+def test_the_outcome_of_a_promise_is_over_groups_that_weigh_the_same() -> None:
+    z, y, group = calls(np.random.default_rng(0), 60, 10, 0.5)
+    on_average = guaranteed_threshold(z, y, TREE, 0.8, groups=group)
+    in_most = guaranteed_threshold(z, y, TREE, 0.8, groups=group, group_share=0.8)
+    z, y, group = calls(np.random.default_rng(1), 30, 10, 0.5)
+    z[group < 3], y[group < 3] = (
+        np.eye(4)[0] * 20,
+        0,
+    )  # long recordings that are all right hide the others from samples
+    big = np.concatenate([np.arange(len(y)), np.repeat(np.flatnonzero(group < 3), 50)])
+    z, y, group = z[big], y[big], group[big]
+    for promise in (on_average, in_most):
+        each = shares(promise, z, y, group, "samples")
+        found = evaluate(z, y, TREE, groups=group, promise=promise)
+        said = found.promise_outcome()
+        assert found.promise_measured()["false"] < 0.5 * each.mean()
+        if promise.group_share is None:
+            assert f"on average over 30 groups {each.mean():.1%} of samples are false" in said
+            assert said.endswith("promised: at most 20.0%.")
+        else:
+            assert f": {(each > 0.2 + 1e-9).mean():.1%} of 30 groups break it" in said

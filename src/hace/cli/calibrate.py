@@ -199,14 +199,13 @@ def in_groups(promise: GuaranteedThreshold) -> str:
 
 def calibration_text(found: Calibration) -> str:
     """What was found, for a person."""
-    how, further = "as given", ""
+    how, further, unit = "as given", "", "samples" if found.pool is None else "groups"
     if found.temperature_samples:
         sure = "over-confident" if found.temperature > 1 else "under-confident"
-        fitted = f"{found.temperature_samples:,} of the {found.split} samples"
+        fitted = f"{found.temperature_samples:,} of the {found.split} {unit}"
         how, further = f"fitted on {fitted}: raw scores are {sure}", "further "
     lines = [f"temperature {found.temperature:.4g}, {how}", ""]
     first = found.thresholds[0]
-    unit = "groups" if found.pool is not None else "samples"
     of_groups = f" in {first.num_groups:,} groups, about new groups" if first.num_groups is not None else ""
     lines.append(f"promises, from {found.samples:,} {further}{unit}{of_groups}")
     for of in dict.fromkeys(t.of for t in found.thresholds):
@@ -214,13 +213,16 @@ def calibration_text(found: Calibration) -> str:
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
         where = in_groups(same[0])
-        lines.append(
-            f"  --of {of}: {where}{PROMISED[of].removeprefix('of all samples, ' if where else '')}, {held}"
-        )
+        what = PROMISED[of].removeprefix("of all samples, " if where else "").replace("samples", unit)
+        lines.append(f"  --of {of}: {where}{what}, {held}")
         for t in same:
             said = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else said}")
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
-    lines += ["", "what a promise assumes", *(f"  - {text}" for text in strictest.assumptions)]
+    lines += [
+        "",
+        "what a promise assumes",
+        *(f"  - {text.replace('samples', unit)}" for text in strictest.assumptions),
+    ]
     return "\n".join([*lines, *found.notes, ""])

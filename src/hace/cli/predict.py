@@ -111,11 +111,13 @@ def run(args: argparse.Namespace) -> None:
         promise = predictor.threshold_for(asked)
         if promise is not None:
             shown = form == "table" and args.out is None
-            print(promise_text(promise), file=sys.stdout if shown else sys.stderr)
+            unit = "samples" if args.pool is None else "groups"
+            print(promise_text(promise, unit), file=sys.stdout if shown else sys.stderr)
         boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
         inputs = predictor.inputs(args.input, args.column, boxes, args.pool)
         empty = list(getattr(inputs, "empty", ()))
-        t = predictor.temperature
+        pooled = promise is not None and args.pool is not None
+        t = predictor.calibration.temperature if pooled else predictor.temperature
         told = (
             f"calibrated, temperature {t:.4g}"
             if t is not None

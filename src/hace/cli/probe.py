@@ -169,7 +169,8 @@ def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequenc
     print(to_text(summary_table(records[0].key.dataset, arrays, reference, gaps=(top1, severity), name=str)))
     final = [record for choice in arrays.choices.values() for record in choice.records]
     split = next((r.run.config.evaluate for r in final if r.status == "finished" and r.run), "test")
-    print(f"\n[95% intervals] over seeds and {split} samples; differences are paired.\n{MARKS}.")
+    over = "groups of " if arrays.store.groups is not None else ""
+    print(f"\n[95% intervals] over seeds and {over}{split} samples; differences are paired.\n{MARKS}.")
     print(f"Runs are in {args.out}:")
     for record in final:
         if record.run is not None:

@@ -304,7 +304,7 @@ class Dataset(Generic[_S]):
         if twice:
             group, split = twice[0]
             raise DataError(
-                f"{self.name}: every group must be in one split. {len(twice):,} are in two; the first is {group!r}, in "
+                f"{self.name}: every group must be in one split. Got {len(twice):,} in two; the first is {group!r}, in "
                 f"{home[group]!r} and {split!r}. New data come from new groups, so this test would flatter. Split by group, or "
                 "leave the groups out."
             )

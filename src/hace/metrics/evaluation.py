@@ -394,13 +394,34 @@ class Evaluation:
         count = len(self.samples) * (1 if all_samples else found["answered"])
         if not count:
             return "Nothing was answered here, so nothing was false."
-        false = found["false"] if all_samples else 1 - found["true_of_answers"]
-        low, high = wilson(false * count, count)
-        missed = "not kept" if low > promised else "missed, by what chance explains,"
-        kept = "kept" if false <= promised else missed
+        if self.promise.groups == "new" and self.groups is not None:
+            what, limit, (false, low, high) = self._false_in_groups(promised)
+        else:
+            false, limit = found["false"] if all_samples else 1 - found["true_of_answers"], promised
+            what, (low, high) = f"{false:.1%} of {self.promise.of} are false", wilson(false * count, count)
+        missed = "not kept" if low > limit else "missed, by what chance explains,"
+        kept = "kept" if false <= limit else missed
+        return f"The promise was {kept} here: {what}, 95% interval {low:.1%} to {high:.1%}; promised: at most {limit:.1%}."
+
+    def _false_in_groups(self, promised: float) -> tuple[str, float, tuple[float, float, float]]:
+        """How a promise about new groups turned out, in words, its limit, and the share with its interval."""
+        assert self.promise is not None
+        measured, title = (self.calibrated or self).samples, promise_title(self.promise)
+        column = {name[:2]: measured.numerator[:, i] for i, name in enumerate(measured.names)}
+        answered = None if self.promise.of == "samples" else column[title, "answered below the root"]
+        place = np.unique(np.asarray(self.groups), return_inverse=True)[1]
+        false = np.bincount(place, weights=1 - column[title, "true (right or above)"])
+        shares = false / np.maximum(np.bincount(place, weights=answered), 1)  # no answer, none false
+        if self.promise.group_share is None:
+            over = interval(shares[None])
+            what = f"on average over {len(shares):,} groups {over.value:.1%} of {self.promise.of} are false"
+            return what, promised, (over.value, max(over.low, 0.0), min(over.high, 1.0))
+        broken = float((shares > promised + 1e-9).mean())
+        ends = wilson(broken * len(shares), len(shares))
         return (
-            f"The promise was {kept} here: {false:.1%} of {self.promise.of} are false, 95% interval {low:.1%} to {high:.1%}; "
-            f"promised: at most {promised:.1%}."
+            f"{broken:.1%} of {len(shares):,} groups break it",
+            1 - self.promise.group_share,
+            (broken, *ends),
         )
 
     def _curves(self) -> dict[str, Any]:
@@ -504,9 +525,10 @@ def promise_title(promise: GuaranteedThreshold) -> str:
     return f"promise, {promise.accuracy:g} of {promise.of}"
 
 
-def promise_text(promise: GuaranteedThreshold) -> str:
-    """A promise and what it assumes, for a person."""
-    return "\n".join([f"promise: {promise.promise}", *(f"  assumed: {text}" for text in promise.assumptions)])
+def promise_text(promise: GuaranteedThreshold, unit: str = "samples") -> str:
+    """A promise and what it assumes, for a person; ``unit``: what gets one answer."""
+    lines = [f"promise: {promise.promise}", *(f"  assumed: {text}" for text in promise.assumptions)]
+    return "\n".join(lines).replace("samples", unit)
 
 
 def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:

@@ -66,8 +66,11 @@ def gap_entry(gap: Interval | None, metric: Metric, instead: str = "-") -> Entry
 
 def bracket(low: float | None, high: float | None, metric: Metric, sign: bool = False) -> str:
     """An interval: "[71.2, 73.0]"; "" where it is not known."""
-    known = low is not None and high is not None and low == low
-    return f"[{metric.text(low, sign)}, {metric.text(high, sign)}]" if known else ""  # type: ignore[arg-type]
+    if low is None or high is None or low != low:
+        return ""
+    if metric.percent and not sign:  # a share of few groups
+        low, high = max(low, 0.0), min(high, 1.0)
+    return f"[{metric.text(low, sign)}, {metric.text(high, sign)}]"
 
 
 def with_marks(entries: Sequence[Entry], scores: Sequence[float | None], metric: Metric) -> list[Entry]:

@@ -300,7 +300,8 @@ def results_text(results: Results) -> str:
     found = found or [summary_table(c.title, a, results.second) for c, a in results.arrays.items()]
     tables = [to_text(table, _WIDTH) for table in found]
     chosen = selection_text(results.records)
-    lines = ["[95% intervals] over seeds and test samples.", f"{MARKS}."]
+    grouped = any(a.store.groups is not None for a in results.arrays.values())
+    lines = [f"[95% intervals] over seeds and {'groups of ' if grouped else ''}test samples.", f"{MARKS}."]
     lines += [f"Rates chosen on {chosen}."] if chosen else []
     lines += [*notes(results.records), counts_text(results.records)]
     return "\n\n".join([*tables, _wrapped("\n".join(lines))])

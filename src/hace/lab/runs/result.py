@@ -52,7 +52,8 @@ class Outcome:
         s, h = self.report.samples, self.report.hierarchy
         warm = s if self.report.calibrated is None else self.report.calibrated.samples
         small = np.int16 if h.num_nodes < 2**15 else np.int32
-        groups = {} if self.report.groups is None else {"group": self.report.groups.astype(np.int32)}
+        names = self.report.groups
+        groups = {} if names is None else {"group": np.unique(names, return_inverse=True)[1].astype(np.int32)}
         ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
         # Of fewer than five leaves, all are among the five best.
         top5 = ranks[0] if ranks else h.labels[s.truth] >= 0
