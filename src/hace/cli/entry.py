@@ -83,15 +83,7 @@ COMMANDS = (
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line.
-
-    Args:
-        argv: The arguments, by default those of the process.
-
-    Returns:
-        The exit code: 0 done; 2 a `HaceError`, a file that cannot be read or written, or too little memory; 70 any other
-        exception, with the place where it was raised; 130 stopped by Ctrl-C. All messages go to stderr.
-    """
+    """Run the command line; the exit code, as EPILOG explains them. All messages go to stderr."""
     argv = sys.argv[1:] if argv is None else argv
     memory = ""
     try:

@@ -47,9 +47,7 @@ class Preprocessing:
     def of(cls, samples: Samples, size: int | None = None) -> Preprocessing:
         """Images in memory at their own size are normalised by their own statistics, others by ImageNet's.
 
-        Args:
-            samples: The training samples.
-            size: The side of what the model sees; by default the images' own, or 224.
+        ``size``: the side of what the model sees; by default the images' own, or 224.
         """
         pixels = samples.pixels
         size = size or (224 if pixels is None else pixels.shape[-1])
@@ -67,11 +65,8 @@ class Preprocessing:
         return cls(**{**document, "mean": tuple(document["mean"]), "std": tuple(document["std"])})
 
     def transform(self, augment: bool = False) -> Callable[[Any], torch.Tensor]:
-        """From a PIL image of any size to the tensor that the model sees.
-
-        Args:
-            augment: False: resize the shorter side and take the centre; True: a random crop of 8 to 100% of the area,
-                mirrored with probability 1/2.
+        """From a PIL image of any size to the tensor that the model sees: its centre, or, with ``augment``, a random crop
+        of 8 to 100% of the area, mirrored with probability 1/2.
         """
         t = optional("torchvision.transforms", "Transforming images")
         cropped = [t.RandomResizedCrop(self.size), t.RandomHorizontalFlip()]

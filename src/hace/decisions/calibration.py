@@ -185,16 +185,7 @@ class Calibration(Config):
     def threshold_for(
         self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
     ) -> GuaranteedThreshold:
-        """The threshold for a promise.
-
-        Args:
-            accuracy: The promised share.
-            of: "samples" or "answers".
-            where: The command that calibrates, for the message.
-
-        Raises:
-            ConfigError: There is no such promise; says which there are, and the command that adds it.
-        """
+        """The threshold for a promise, or an error with those there are; ``where``: the command that calibrates."""
         check_promise(accuracy, of)
         found = [t for t in self.thresholds if t.of == of and t.accuracy == accuracy]
         if found:

@@ -170,16 +170,6 @@ def parse_hierarchy(
 ) -> Hierarchy:
     """Reads a hierarchy from text.
 
-    Args:
-        text: The text, or its bytes.
-        format: A name in `FORMATS`.
-        leaves: As in `read_hierarchy`.
-        names: As in `read_hierarchy`.
-        level_names: As in `read_hierarchy`.
-        rooted: As in `read_hierarchy`.
-        flat: As in `read_hierarchy`.
-        **options: As in `read_hierarchy`.
-
     Example:
         >>> parse_hierarchy("((husky,beagle)dog,cat)animal;", "newick").leaves
         ('beagle', 'cat', 'husky')
@@ -299,10 +289,6 @@ def _is_plausible_name(text: str) -> bool:
 
 def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
     """The text that `write_hierarchy` would write.
-
-    Args:
-        hierarchy: What to write.
-        format: A name in `FORMATS`.
 
     Example:
         >>> h = Hierarchy.from_edges([("dog", "husky"), ("dog", "beagle")])

@@ -292,14 +292,6 @@ def loss_grid(
 ) -> dict[str, LossConfig]:
     """Every loss with every combination of its parameters, by a title such as "hace, dilution 0.5".
 
-    Args:
-        losses: Names in `hace.LOSSES`.
-        parameters: Values to try of each parameter. Parameters a loss does not take are ignored for it.
-        base: A loss whose other parameters are kept, where it is among the losses.
-
-    Raises:
-        ConfigError: An unknown loss, a parameter that no loss takes, a value out of range.
-
     Example:
         >>> list(loss_grid(["cross_entropy", "hace"], {"dilution": [0.2, 0.5]}))
         ['cross_entropy', 'hace, dilution 0.2', 'hace, dilution 0.5']

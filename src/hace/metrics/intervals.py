@@ -154,10 +154,7 @@ def paired_interval(
 def resampled_interval(values: np.ndarray, units: int) -> Interval:
     """The mean over seeds of a figure that is no mean over samples: its threshold, say, is chosen on them.
 
-    Args:
-        values: (K, 1 + R) of each seed: the figure, then the same on R bootstrap draws, which all seeds share. A difference
-            of two methods is the difference of their values.
-        units: How many samples, or groups of samples, were drawn from.
+    ``values`` (K, 1 + R): each seed's figure, then that of R bootstrap draws, shared by seeds, of ``units`` samples or groups.
     """
     figures, moved = values[:, 0], values[:, 1:] - values[:, 1:].mean(1, keepdims=True)
     seeds, draws = moved.shape
@@ -276,10 +273,6 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
     """Differences that belong to one question, each with its p-value before and after Holm's correction.
 
     Differences without a standard error are kept, with nan, and do not count.
-
-    Args:
-        intervals: differences by name, from :func:`hace.metrics.paired_interval`.
-        power: the chance with which an effect of the detectable size is found, between 0.5 and 1.
 
     Example:
         >>> found = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})

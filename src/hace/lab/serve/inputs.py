@@ -148,14 +148,8 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
 def read_inputs(
     path: str | Path, boxes: Mapping[str, Any] | None = None, groups: str | None = None
 ) -> ImageList | FeatureRows:
-    """The samples at a path.
-
-    Args:
-        path: An image; a folder of images, at any depth; a .csv or .tsv list with a column "path", relative to the file or
-            absolute; a .json of MegaDetector, whose boxes are cropped, beside the images; a file of features (.npy, .npz,
-            .safetensors, .parquet), with labels or without; or a folder that `hace features` wrote.
-        boxes: How to crop: `confidence` and `padding` as of `read_detections`, and whether to take `all` boxes of an image.
-        groups: The column of a list, or the array of a feature file, that names each sample's group.
+    """The samples at a path: an image or a folder of images, a .csv or .tsv list with a column "path", a .json of MegaDetector,
+    whose ``boxes`` say how to crop, a file of features, or a folder of `hace features`. ``groups``: the column that names them.
     """
     path = Path(path)
     if (path / MANIFEST).is_file():

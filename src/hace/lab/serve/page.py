@@ -139,21 +139,7 @@ def export_page(
     runtime: str | Path | None = None,
     checkpoint: str | Path | None = None,
 ) -> Path:
-    """Write the page of a finished run as static files: the model runs in the browser, on any web server or from the disk.
-
-    Args:
-        folder: The run directory.
-        out: The folder to write.
-        samples: Photos or features to offer as buttons; None: test samples of the run, where it has such as the page takes.
-        runtime: A folder with the files of the npm package onnxruntime-web; None: it is fetched.
-        checkpoint: As of :func:`hace.export_run`.
-
-    Returns:
-        The page.
-
-    Raises:
-        ConfigError: The runtime cannot be had; says what to fetch.
-    """
+    """Write the page of a finished run as static files: the model runs in the browser, on any web server or from the disk."""
     code, wasm = runtime_files(runtime)
     export = prepare(folder, checkpoint=checkpoint)
     view = export.document["preprocessing"]

@@ -604,14 +604,7 @@ class ExportedPredictor(Predictor):
         coarse: str = "auto",
         **options: Any,
     ) -> Calibration:
-        """Calibrate the model on labelled features that it was not trained on.
-
-        Args:
-            data: A file of features with labels, or a folder of `hace features`.
-            promises: What to promise.
-            coarse: As of :func:`hace.calibrate_run`; "auto" counts samples labelled above the classes.
-            **options: temperature, seed, pool, subset and prior, as of :func:`hace.calibrate_scores`.
-        """
+        """Calibrate the model on labelled features that it was not trained on."""
         samples = other_samples(self.hierarchy, Path(data))
         if not isinstance(samples, Features):
             raise ConfigError(f"data must be features with labels, to calibrate a file. Got {data}.")

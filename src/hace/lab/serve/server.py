@@ -251,16 +251,7 @@ def make_app(
     limits: Limits | None = None,
     hosts: Sequence[str] | None = None,
 ) -> FastAPI:
-    """The page and the API of a model.
-
-    Args:
-        predictor: The model.
-        title: What the page is called.
-        token: What requests to the API must carry, as `Authorization: Bearer TOKEN`; None: nothing.
-        samples: What the page offers to try at once.
-        limits: What the server takes on at most.
-        hosts: Host names that it answers to, against other sites that point a name of theirs at it; None: any.
-    """
+    """The page and the API of a model; ``hosts``: names it answers to, against sites that point a name of theirs at it."""
     limits = limits or Limits()
     about, tree = model_document(predictor), hierarchy_document(predictor.hierarchy)
     if about["kinds"] != ["features"]:
