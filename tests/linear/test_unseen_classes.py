@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from hace import HCELoss, Hierarchy, build_loss, predict
+from hace import HACEClassifier, HCELoss, Hierarchy, build_loss, predict
 from hace.cli.entry import main
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import outcomes_of, own_masses
@@ -157,6 +157,22 @@ def test_own_outputs_trained_by_leave_one_out_see_what_is_new() -> None:
     assert best["leave-one-out"] > best["cross-entropy"]
 
 
+def test_the_estimator_takes_the_term_and_its_file_keeps_the_answers(tmp_path: Path) -> None:
+    mine = BIRDS.subset(["western gull", "arctic tern", "common tern", "brown kiwi"])
+    (x, y), (tx, ty) = birds(60, 3), birds(40, 4)
+    names, new = np.array(BIRDS.leaves), BIRDS.label("herring gull")
+    mass = {}
+    for unseen in (0.0, 0.3):
+        clf = HACEClassifier(mine, loss="hce", loss_params={"unseen": unseen})
+        log_q = clf.fit(x[y != new], names[y[y != new]]).predict_node_log_proba(tx[ty == new])
+        q = np.exp(log_q)
+        mass[unseen] = (q[:, mine.index("gull")] - q[:, mine.index("western gull")]).mean()
+    assert mass[0.3] > 10 * mass[0.0]  # "another gull"
+    clf.save(tmp_path / "birds.hace")
+    again = HACEClassifier.load(tmp_path / "birds.hace").predict_node_log_proba(tx[ty == new])
+    np.testing.assert_allclose(again, log_q, atol=1e-5)
+
+
 def test_distances_choose_among_classes_and_leave_inner_masses_alone() -> None:
     (x, y), (tx, ty) = birds(30, 3), birds(20, 4)
     assert (distance_logits(x, y, tx).argmax(dim=1).numpy() == ty).mean() > 0.9
@@ -202,8 +218,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert main([*words, "--methods", "cross-entropy,leave-one-out"]) == 0
     assert "Something new appears" in capsys.readouterr().out
     assert out.read_text().startswith("draw,seed,method,lost,best,threshold,known_exact")
-    assert main([*words, "--methods", "leave-one-out", "--promise", "0.3"]) == 0
-    assert "promise 0.3, leave-one-out:" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert main([*words, "--methods", "leave-one-out", "--promise", "0.3", "--page", str(page)]) == 0
+    said = capsys.readouterr().out
+    assert "promise 0.3, leave-one-out:" in said
+    (threshold,) = [line.split(",")[5] for line in out.read_text().splitlines() if line.startswith("all,")]
+    assert f"threshold {float(threshold):.3g}" in said
+    assert "if something new appears, what happens?" in page.read_text()
     assert main([*words, "--methods", "leave-one-out", "--promise", "0.9"]) == 2  # with one class to set it
     assert "groups must be at least 9 to promise 0.9 of the samples" in capsys.readouterr().err
     assert main([*words, "--methods", "crossentropy"]) == 2

@@ -16,6 +16,7 @@ import torch
 
 from hace import Predictor
 from hace.cli import main
+from hace.decisions.calibration import PromiseRequest
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
@@ -73,6 +74,19 @@ def test_a_hyperbolic_head_stays_one(tmp_path: Path) -> None:
         write_hub_folder(prepare(run.folder), tmp_path / "hub")
 
 
+def test_a_training_takes_the_leave_one_out_term(tmp_path: Path) -> None:
+    plain, taught = (
+        train(tiny(loss=LossConfig("hce", options)), tmp_path / str(len(options)))
+        for options in ({}, {"unseen": 0.3})
+    )
+    losses = [
+        json.loads((r.folder / "log.jsonl").read_text().splitlines()[-1])["loss"] for r in (plain, taught)
+    ]
+    assert losses[1] > losses[0]
+    export_run(taught.folder, tmp_path / "a.safetensors")
+    agree(tmp_path / "a.safetensors", taught.folder, images())
+
+
 @pytest.mark.parametrize(
     ("loss", "head"),
     [
@@ -80,14 +94,18 @@ def test_a_hyperbolic_head_stays_one(tmp_path: Path) -> None:
         ("conditional_softmax", "linear"),
         ("cross_entropy", "linear"),
         ("hace", "poincare"),
+        ("hce unseen", "linear"),
     ],
 )
 def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     data = DataConfig("synthetic-features", options={"classes": 6, "dim": 8})
-    config = ProbeConfig(data=data, epochs=2, loss=LossConfig(loss), normalize="standard", validation=0.3)
+    name, *more = loss.split()
+    made = LossConfig(name, {"unseen": 0.3} if more else {})
+    config = ProbeConfig(data=data, epochs=2, loss=made, normalize="standard", validation=0.3)
     config = replace(config, head=HeadConfig(head))
     (run,) = probe([config], tmp_path / "runs")
-    calibrate_run(run.folder, temperature=1.5)
+    asked = PromiseRequest(rule="own" if more else "threshold")
+    calibrate_run(run.folder, asked, temperature=1.5)
     export_run(run.folder, tmp_path / "a.safetensors")
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
     agree(tmp_path / "a.safetensors", run.folder, x)
