@@ -128,7 +128,7 @@ def test_the_study_compares_methods_at_equal_accuracy() -> None:
         BIRDS, birds(30, 3), birds(20, 4), 2, draws=2, seeds=1, epochs=15, outside=birds(4, 5)[0]
     )
     rows = study.run(lambda text, rows: heard.append(text))
-    assert heard == ["seed 1 of 1, draw 1 of 2", "seed 1 of 1, draw 2 of 2"]
+    assert heard == ["seed 1 of 1, draw 1 of 2", "seed 1 of 1, draw 2 of 2", "done"]
     assert {row["method"] for row in rows} == set(METHODS)
     assert all(0 <= row["outside_named"] <= 100 for row in rows)
     for row in rows:

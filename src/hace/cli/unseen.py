@@ -26,20 +26,10 @@ def add_arguments(parser: Parser) -> None:
     add = parser.option
     add("--features", "F", "a file of features, or a folder that `hace features` wrote", required=True)
     add("--hierarchy", "H", "the taxonomy, for a file: what `hace hierarchy` reads")
-    add(
-        "--leave-out",
-        "K",
-        "how many classes, a share below 1, or a file with their ids (default: 0.2)",
-        default="0.2",
-    )
+    add("--leave-out", "K", "how many classes, a share, or a file of ids (default: 0.2)", default="0.2")
     parser.flag("--whole-groups", "leave out whole groups of classes")
     add("--outside", "F", "features of samples that belong to no class at all: what is said about them")
-    add(
-        "--promise",
-        "P",
-        "set thresholds on half of the classes left out; P of the other half get no false answer",
-        type=float,
-    )
+    add("--promise", "P", "set a threshold: P of the samples of new classes get no false answer", type=float)
     add("--draws", "N", "draws of classes (default: 5)", type=int, default=5)
     add("--seeds", "N", "heads per draw (default: 5)", type=int, default=5)
     add("--epochs", "N", "passes over the training samples (default: 30)", type=int, default=30)
@@ -61,9 +51,7 @@ def run(args: argparse.Namespace) -> None:
     data = data_of(DataConfig("features", args.features, hierarchy=args.hierarchy, options=options))
     parts = {name: (data[name].x, data.hierarchy.labels[data[name].nodes]) for name in ("train", "test")}
     if any((y < 0).any() for _, y in parts.values()):
-        raise ConfigError(
-            "hace unseen needs samples labelled with classes. Some are known to an inner node only."
-        )
+        raise ConfigError("labels must be classes for hace unseen. Some are inner nodes.")
     try:
         left: float | list[str] = float(args.leave_out)
     except ValueError:
@@ -89,8 +77,6 @@ def run(args: argparse.Namespace) -> None:
             write_rows(rows, Path(args.out))
 
     rows = study.run(told)
-    if args.out is not None:
-        write_rows(rows, Path(args.out))
     if args.page is not None:
         from hace.lab.report.unseen_page import write_unseen_page
 

@@ -35,20 +35,14 @@ from hace.losses.registry import build_loss
 from hace.metrics.intervals import seed_interval
 
 RATES = (8.0, 16.0, 32.0)
-LOST = (
-    0.0,
-    1.0,
-    2.0,
-    3.0,
-    4.0,
-    6.0,
-    8.0,
-)  # points of exact answers on known classes, against cross-entropy's best class
+# Points of exact answers on known classes, against cross-entropy's best class.
+LOST = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
 SPLITS = 4  # ways to halve the classes left out
 _STEPS = 150  # thresholds of a curve
 _GROUPS = 0.5  # how probable a group must be where only classes have a threshold of their own
 
 Rows = list[dict[str, Any]]
+_Judged = dict[str, list[tuple[Outcomes, IntArray]]]  # by method: outcomes of new samples, and their classes
 
 
 class Candidate(NamedTuple):
@@ -197,15 +191,10 @@ class UnseenStudy:
     """The study: methods on features with whole classes left out.
 
     Attributes:
-        hierarchy: the taxonomy.
-        train: features (M, d) and labels (M,) from 0 to n - 1.
-        test: the same of samples to be judged on, with samples of all classes.
+        train: features (M, d) and labels (M,) from 0 to n - 1; ``test`` the same of samples to be judged on, of all classes.
         leave_out: how many classes, a share below 1, or their ids; drawn anew in each draw unless they are named.
-        draws: how many draws of classes.
-        seeds: how many heads per draw, each with its own order of samples.
+        draws: how many draws of classes; ``seeds`` how many heads per draw, each with its own order of samples.
         groups: leave out whole groups.
-        methods: names in :data:`METHODS`.
-        epochs: passes over the training samples.
         outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
         promise: a share: half of the classes left out set a threshold that keeps this share from false answers on average
             over new classes, the other half shows whether it does; in :data:`SPLITS` ways for every head. None: not asked.
@@ -229,10 +218,13 @@ class UnseenStudy:
             check_choice("A method", name, METHODS)
         kept: dict[Any, Any] = {}
         rows: Rows = []
-        judged: dict[str, list[tuple[Outcomes, IntArray]]] = {}
+        judged: _Judged = {}
         for seed in range(self.seeds):  # whatever stops it, all draws have as many seeds, or one more
             for draw in range(self.draws):
-                left = leave_out(self.hierarchy, self._drawn(draw))
+                drawn = self.leave_out
+                if isinstance(drawn, int | float):
+                    drawn = draw_classes(self.hierarchy, drawn, draw, groups=self.groups)
+                left = leave_out(self.hierarchy, drawn)
                 rows += self._rows(left, draw, seed, kept, judged)
                 told(f"seed {seed + 1} of {self.seeds}, draw {draw + 1} of {self.draws}", rows)
         for name, parts in judged.items():  # a class counts once, with all heads that were trained without it
@@ -240,6 +232,7 @@ class UnseenStudy:
             t = self._bound(joined_outcomes([part for part, _ in parts]), classes)
             row = dict.fromkeys(rows[0], float("nan")) | {"draw": "all", "seed": "all", "method": name}
             rows.append({**row, "lost": f"promise {self.promise:g}", "threshold": t})
+        told("done", rows)
         return rows
 
     def _bound(self, outcomes: Outcomes, classes: IntArray) -> float:
@@ -248,19 +241,7 @@ class UnseenStudy:
         bound = GroupPromise(RiskBound.of_accuracy(self.promise, None, "samples"))
         return bound.threshold(outcomes, group_places(classes, len(outcomes))[1])
 
-    def _drawn(self, draw: int) -> list[str]:
-        if isinstance(self.leave_out, int | float):
-            return draw_classes(self.hierarchy, self.leave_out, draw, groups=self.groups)
-        return list(self.leave_out)
-
-    def _rows(
-        self,
-        left: LeftOut,
-        draw: int,
-        seed: int,
-        kept: dict[Any, Any],
-        judged: dict[str, list[tuple[Outcomes, IntArray]]],
-    ) -> Rows:
+    def _rows(self, left: LeftOut, draw: int, seed: int, kept: dict[Any, Any], judged: _Judged) -> Rows:
         h, truth, unseen = left.hierarchy, left.truths[self.test[1]], left.labels[self.test[1]] < 0
         scores: dict[str, Tensor] = {}
         base = self.log_q(left, METHODS[BASELINE], seed, kept, scores)[: len(truth)].numpy()
@@ -291,23 +272,20 @@ class UnseenStudy:
         self, log_q: Tensor, outcomes: Outcomes, left: LeftOut, rule: str, about: dict[str, Any]
     ) -> Rows:
         """What a threshold set on half of the classes left out does for the other half."""
-        y, found = self.test[1], []
-        unseen = left.labels[y] < 0
-        classes = y[unseen]
+        y, found, new = self.test[1], [], left.labels[self.test[1]] < 0
         for split in range(SPLITS):
-            order = np.random.default_rng([about["draw"], about["seed"], split]).permutation(
-                np.unique(classes)
-            )
-            setting = np.isin(classes, order[: len(order) // 2])
-            t = self._bound(outcomes.take(np.flatnonzero(setting)), classes[setting])
+            rng = np.random.default_rng([about["draw"], about["seed"], split])
+            order = rng.permutation(np.unique(y[new]))
+            setting, judging = np.split(order, [len(order) // 2])
+            sets = np.isin(y[new], setting)
+            t = self._bound(outcomes.take(np.flatnonzero(sets)), y[new][sets])
             (answer,) = answers_at(log_q, left.hierarchy, rule, [t])
-            judging = ~np.isin(y, order[: len(order) // 2])
-            worth = _worth(answer[judging], left.truths[y[judging]], left.hierarchy)
-            point = Point(t, *_shares(worth, unseen[judging]))
-            lost = outcomes.losses(t)
-            over_classes = 100 * float(np.mean([lost[classes == c].mean() for c in order[len(order) // 2 :]]))
-            row = {**about, "lost": f"promise {self.promise:g}", "best": float("nan"), **point._asdict()}
-            found.append({**row, "unseen_false": over_classes})
+            rows, lost = ~np.isin(y, setting), outcomes.losses(t)
+            worth = _worth(answer[rows], left.truths[y[rows]], left.hierarchy)
+            row = {"lost": f"promise {self.promise:g}", "best": float("nan")}
+            row |= Point(t, *_shares(worth, new[rows]))._asdict()
+            false = 100 * float(np.mean([lost[y[new] == c].mean() for c in judging]))  # over classes
+            found.append({**about, **row, "unseen_false": false})
         return found
 
     def log_q(
@@ -352,9 +330,8 @@ def distance_logits(x: np.ndarray, y: IntArray, test: np.ndarray) -> Tensor:
     n = int(y.max()) + 1
     made = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3, priors=np.full(n, 1 / n)).fit(x, y)
     found = made.decision_function(test)
-    found = (
-        np.stack([-found, found], axis=1) / 2 if n == 2 else found
-    )  # of two, scikit-learn has the difference
+    if n == 2:  # scikit-learn has the difference
+        found = np.stack([-found, found], axis=1) / 2
     return torch.from_numpy(0.1 * found).float()
 
 
@@ -372,11 +349,8 @@ def summary(rows: Rows, lost: float = 3.0) -> Rows:
         mine = [row for row in rows if row["method"] == name and row["lost"] == lost]
         line: dict[str, Any] = {"method": name, "lost": lost, "draws": len({row["draw"] for row in mine})}
         for field in Point._fields[1:]:
-            each = [
-                float(np.mean([row[field] for row in mine if row["draw"] == d]))
-                for d in {row["draw"] for row in mine}
-            ]
-            over_draws = seed_interval(each)
+            draws = {row["draw"] for row in mine}
+            over_draws = seed_interval([np.mean([r[field] for r in mine if r["draw"] == d]) for d in draws])
             line[field], line[f"{field}_95"] = over_draws.value, (over_draws.high - over_draws.low) / 2
         found.append(line)
     return found
@@ -386,13 +360,12 @@ def card(rows: Rows, lost: float = 3.0) -> str:
     """If something new appears, this is what happens: a table in text."""
     best, lines = np.nanmean([row["best"] for row in rows]), summary(rows, lost)
     several = lines[0]["draws"] > 1
+    heads = "".join(f"{title:>16}" for title, _ in COLUMNS.values())
     said = [
         f"Something new appears: what each method says, keeping {best - lost:.1f}% exact answers on the classes it knows",
         f"(cross-entropy's best class has {best:.1f}% and names a listed class for everything new).",
         "",
-        f"{'method':24}"
-        + "".join(f"{title:>16}" for title, _ in COLUMNS.values())
-        + "   in % of new samples",
+        f"{'method':24}{heads}   in % of new samples",
     ]
     said += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
     return "\n".join([*said, *["± 95% over draws"] * several, *promises(rows)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -21,34 +22,19 @@ _LOST = 3.0
 def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
     """Write the rows of :meth:`UnseenStudy.run` as a page: card, table, curves."""
     lines = summary(rows, _LOST)
-    kept = [line for line in lines if not np.isnan(line["known_exact"])]
-    plain = next((line for line in kept if line["method"] == BASELINE), None)
-    best = max(kept, key=lambda line: line["unseen_true"], default=None)
+    kept = {line["method"]: line for line in lines if not np.isnan(line["known_exact"])}
+    best = max(kept, key=lambda name: kept[name]["unseen_true"], default=BASELINE)
     accuracy = float(np.nanmean([row["best"] for row in rows]))
-    answer = "No method keeps so many exact answers."
-    if best is not None:
-        name = best["method"][0].upper() + best["method"][1:]
-        answer = f"{name} gives a true answer for {best['unseen_true']:.1f}% of new samples, and names a wrong class "
-        answer += f"for {best['unseen_named']:.1f}%."
-    said = [
-        f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples and wrong for everything new."
-    ]
-    if plain is not None:
-        said.append(
-            f"With a threshold that gives up {_LOST:g} points of that, it is true for {plain['unseen_true']:.1f}%."
-        )
+    said = [f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples, for no new one."]
+    said += [_said(kept[name]) for name in (BASELINE,) if name in kept and name != best]
+    answer = _said(kept[best]) if best in kept else "No method keeps so many exact answers."
     question = "if something new appears, what happens?"
     verdict = Verdict(Path(source).name, answer, "part", lines=tuple(said), question=question)
     heads = (("method", *(title for title, _ in COLUMNS.values())),)
     entries = tuple((Entry(line["method"]), *map(Entry, cells(line))) for line in lines)
-    title = (
-        f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± 95% over draws"
-    )
-    table, curves = (
-        ReportTable("unseen", title, heads, entries),
-        _curves(rows, best["method"] if best else BASELINE),
-    )
-    blocks = (table, *([promised] if (promised := promises(rows)) else []), curves)
+    title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± over draws"
+    promised = [found] if (found := promises(rows)) else []
+    blocks = (ReportTable("unseen", title, heads, entries), *promised, _curves(rows, best))
     facts = [("features", source), *environment.config().items()]
     document = Document("Not in my list", facts, about="About this study: data, versions", listed="")
     document.verdicts = [verdict]
@@ -57,6 +43,11 @@ def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
         Section("reading", "How to read this page", (WORDS["reading_unseen"],), folded=True),
     ]
     write_whole(path, to_page(document, ("", ""), environment.config()["hace"]).encode())
+
+
+def _said(line: dict[str, Any]) -> str:
+    name, true, named = line["method"], line["unseen_true"], line["unseen_named"]
+    return f"{name[0].upper()}{name[1:]} answers {true:.1f}% of new samples truly and names a wrong class for {named:.1f}%."
 
 
 @matplotlib.rc_context(RC_PARAMS)
@@ -70,9 +61,7 @@ def _curves(rows: Rows, best: str) -> Picture:
             curves.setdefault(line["method"], []).append(line["unseen_true"])
     for method, true in curves.items():
         axes.plot(LOST, true, **style(method, (best, BASELINE)))
-    axes.set(
-        xlabel="points of exact answers on known classes given up", ylabel="true answers for new samples, %"
-    )
+    axes.set(xlabel="points of exact answers on known classes given up", ylabel="true for new samples, %")
     finish(axes)
     name_lines(axes, {m: y[-1] for m, y in curves.items() if not np.isnan(y[-1])}, (best, BASELINE))
     text = "What caution gains: true answers for new samples as thresholds grow."
