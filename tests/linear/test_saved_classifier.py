@@ -117,11 +117,13 @@ def test_calibration_names_of_features_and_batches_come_back(tmp_path: Path) -> 
     clf = HACEClassifier(TREE, optimizer="sgd", lr=0.01, random_state=0)
     clf.partial_fit(frame.iloc[rows[:50]], NAMES[rows[:50]])
     clf.calibrate(frame.iloc[rows[50:]], NAMES[rows[50:]])
+    asked = clf.guarantee(0.87)
     clf.save(tmp_path / "clf.safetensors")
     back = HACEClassifier.load(tmp_path / "clf.safetensors")
     assert back.feature_names_in_.tolist() == IRIS.feature_names
     assert back.temperature_ == clf.temperature_ != 1
     assert back.guarantee(0.9) == clf.guarantee(0.9)
+    assert back.guarantee(0.87) == asked
     assert back.predict_node(frame, accuracy=0.9).tolist() == clf.predict_node(frame, accuracy=0.9).tolist()
     np.testing.assert_array_equal(back.partial_fit(frame, NAMES).coef_, clf.partial_fit(frame, NAMES).coef_)
 
@@ -199,8 +201,7 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
             ({}, {"order": np.array([0, 1, 7])}, "order must hold labels from 0 to 2"),
             ({}, {"order": np.array([0, 1, 1])}, "order must hold each label once"),
             ({"history": json.loads("[" * 900 + "]" * 900)}, {}, "is damaged: its document nests too deep"),
-            ({}, {"promised_nodes": np.array([9])}, "promised_nodes must be from 0 to 4"),
-            ({}, {"promised_log_probs": None}, "'promised_log_probs' is missing"),
+            ({"calibration": {"format": "other"}}, {}, "must be a calibration that `hace calibrate` wrote"),
         ]
     ):
         other = changed(path, document, **arrays)
@@ -273,7 +274,7 @@ def test_a_file_is_calibrated_by_the_command_and_read_back(tmp_path: Path, monke
     answers = pd.read_csv("o.csv", keep_default_na=False)["answer"].tolist()
     assert answers == [node or "" for node in clf.predict_node(X, accuracy=0.9)]
     with pytest.raises(
-        ConfigError, match=r"must be one that was calibrated: 0.9 of samples, 0.9 of answers. Got 0.5"
+        ConfigError, match=r"must be one that the file holds: 0.9 of samples, 0.9 of answers. Got 0.5"
     ):
         clf.guarantee(0.5)
     clf.save("again.safetensors")

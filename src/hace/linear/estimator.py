@@ -627,10 +627,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             )
         promise = accuracy, confidence, of
         if (*promise, group_share) not in self._promises:
-            if self._promised_on is None:  # of a file that `hace calibrate` wrote into
+            if self._promised_on is None:  # of a file
                 known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self._promises.values())
                 raise ConfigError(
-                    f"accuracy must be one that was calibrated: {known}. Got {accuracy:g} of {of}."
+                    f"accuracy must be one that the file holds: {known}. Got {accuracy:g} of {of}. Calibrate again, or call "
+                    "guarantee with it before save."
                 )
             sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
             options: Any = {"groups": self._promised_groups, "group_share": group_share}

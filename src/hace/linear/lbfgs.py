@@ -290,39 +290,31 @@ class _Inverse:
     In single precision, on a gradient of length 1: it only has to point about the right way.
     """
 
-    def __init__(
-        self,
-        largest: float,
-        rest: Any = None,
-        axes: Tensor | None = None,
-        along: Any = None,
-        bias: Any = None,
-        basis: Tensor | None = None,
-    ) -> None:
-        self._largest, self._rest, self._axes, self._along = largest, rest, axes, along
-        self._bias, self._basis = bias, basis
+    def __init__(self, largest: float, *parts: Any) -> None:
+        self._largest, self._parts = largest, parts
 
     def __call__(self, gradient: Tensor) -> Tensor:
         """The matrix times a gradient."""
-        if self._axes is None:
+        if not self._parts:
             return gradient / self._largest
         length, _, out = self._turned(gradient)
-        return (out if self._basis is None else out @ self._basis.T).double().mul_(length / self._largest)
+        basis = self._parts[-1]
+        return (out if basis is None else out @ basis.T).double().mul_(length / self._largest)
 
     def squared(self, gradient: Tensor) -> float:
         """The gradient times the matrix times the gradient."""
-        if self._axes is None:
+        if not self._parts:
             return _dot(gradient, gradient) / self._largest
         length, turned, out = self._turned(gradient)
         return length**2 * _dot(turned, out) / self._largest
 
     def _turned(self, gradient: Tensor) -> tuple[float, Tensor, Tensor]:
         """The length of a gradient, its direction and the product with it, both in the basis."""
-        assert self._axes is not None
+        rest, axes, along, bias, basis = self._parts
         length = max(float(gradient.norm()), np.finfo(float).tiny)
         turned = (gradient / length).float()
-        turned = turned if self._basis is None else turned @ self._basis
-        out = turned * self._rest
-        out[:-1].addmm_(self._axes, (self._axes.T @ turned[:-1]) * self._along)
-        out[-1] = turned[-1] * self._bias
+        turned = turned if basis is None else turned @ basis
+        out = turned * rest
+        out[:-1].addmm_(axes, (axes.T @ turned[:-1]) * along)
+        out[-1] = turned[-1] * bias
         return length, turned, out

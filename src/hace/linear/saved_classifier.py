@@ -8,16 +8,17 @@ Beside what every such file has, the document holds under "estimator"
     classes        dtype of the labels, what integers are, and the values where they are not ids
     ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
-and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, "order" (classes,), the label of
-each class, and, of a calibrated classifier, "promised_log_probs" (samples, nodes) and "promised_nodes" (samples,).
+and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, and "order" (classes,), the label
+of each class. Promises are the usual ones and those that were asked for, not the samples behind them.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,28 +27,15 @@ import torch
 from torch import nn
 
 from hace.checks import check_choice
-from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration, parse_calibration
+from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
 from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
 from hace.files.writing import atomic_path, without_nan, writing
 from hace.hierarchy import Hierarchy
+from hace.linear import model_files as files
 from hace.linear.labels import LabelReading, read_classes, reading_of
-from hace.linear.model_files import (
-    DOCUMENT,
-    ScoredModel,
-    check_seal,
-    collapse,
-    hierarchy_of,
-    last_layer,
-    new_document,
-    open_onnx,
-    parse_document,
-    seal,
-    write_checked,
-    write_onnx,
-    write_tensors,
-)
+from hace.linear.model_files import DOCUMENT, ScoredModel
 from hace.losses.base import HierarchicalLoss
 
 if TYPE_CHECKING:
@@ -65,14 +53,9 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
     model, document = _model(clf)
     document["estimator"] = _record(clf)
     arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
-    if document["calibration"] is not None and clf._promised_on is not None:
-        logs, nodes = map(torch.from_numpy, clf._promised_on)
-        arrays |= {"promised_log_probs": logs, "promised_nodes": nodes}
-        if clf._promised_groups is not None:
-            arrays["promised_groups"] = torch.from_numpy(clf._promised_groups)
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        write_tensors(arrays, document, temporary)
-        seal(temporary)
+        files.write_tensors(arrays, document, temporary)
+        files.seal(temporary)
 
 
 def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
@@ -81,13 +64,13 @@ def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
         raise ConfigError(f"path must end in .onnx: readers go by it. Got {str(path)!r}.")
     model, document = for_onnx(*_model(clf))
     x = torch.randn(2, clf.n_features_in_, generator=torch.Generator().manual_seed(0))
-    write_checked(path, partial(write_onnx, model, document, x), open_onnx, model, x)
+    files.write_checked(path, partial(files.write_onnx, model, document, x), files.open_onnx, model, x)
 
 
 def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredModel, dict[str, Any]]:
     """The model in single precision, with path sums collapsed, and its document without what only the estimator needs."""
     network, loss, head = copy.deepcopy(model.network).float(), model.loss, dict(document["head"])
-    if loss is not None and loss.head.outputs == "paths" and collapse(network, loss):
+    if loss is not None and loss.head.outputs == "paths" and files.collapse(network, loss):
         head |= {"num_outputs": model.hierarchy.num_leaves, "loss": None}
         loss = None
     model = ScoredModel(network, loss, model.hierarchy, model.outputs, model.temperature)
@@ -103,52 +86,36 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     needed = None if plain or loss.score_outputs == "nodes" else loss
     calibration = _calibration(clf)
     temperature = clf.temperature_ if calibration is None else calibration.temperature
-    layer = last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
+    layer = files.last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
     options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
     network = nn.Sequential()
     network.add_module("head", layer)
-    document = new_document(
-        h,
-        loss.score_outputs,
-        {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"},
-        calibration,
-        temperature=float(temperature),
-        preprocessing=None,
-        run=None,
-        loss=clf.loss,
-        head={
-            "num_outputs": loss.num_outputs,
-            "loss": None if needed is None else {"name": clf.loss, "options": options},
-            "tree": "own",
-        },
-        model=None,
-        architecture={"kind": "probe", "model": None, "scaling": "none"},
+    taken = {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"}
+    head = {"num_outputs": loss.num_outputs, "loss": None, "tree": "own"}
+    if needed is not None:
+        head["loss"] = {"name": clf.loss, "options": options}
+    more: Any = {"preprocessing": None, "run": None, "loss": clf.loss, "head": head, "model": None}
+    more["architecture"] = {"kind": "probe", "model": None, "scaling": "none"}
+    document = files.new_document(
+        h, loss.score_outputs, taken, calibration, temperature=float(temperature), **more
     )
     model = ScoredModel(network, needed, h, loss.score_outputs, float(temperature))
     return model.eval().requires_grad_(False), document
 
 
 def _calibration(clf: HACEClassifier) -> Calibration | None:
-    """What the commands promise with the classifier; None where it is not calibrated, or for another subset."""
+    """Its promises: the usual ones and those that were asked for; None where it is not calibrated, or for another subset."""
     pool, subset = clf._promises_about
-    if subset != clf.subset or (clf._promised_on is None and not clf._promises):
+    for of, accuracy in product(PROMISES, ACCURACIES if clf._promised_on is not None else ()):
+        with suppress(ConfigError, DataError):  # too few samples for it, or another subset
+            clf._promise(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None)
+    if subset != clf.subset or not clf._promises:
         return None
-    found = []
-    for of in PROMISES:
-        for accuracy in ACCURACIES:
-            try:
-                found.append(clf._promise(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None))
-            except (ConfigError, DataError):  # too few samples for it
-                continue
-    samples = 0 if clf._promised_on is None else len(clf._promised_on[1])
-    listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
-    counts = samples, clf._temperature_samples
+    counts = 0 if clf._promised_on is None else len(clf._promised_on[1]), clf._temperature_samples
     about = clf.loss_.score_outputs, clf.hierarchy_.fingerprint
-    if not found:
-        return None
-    return Calibration(
-        clf._pooled_temperature, tuple(found), "calibrate", *counts, *about, pool=pool, subset=listed
-    )
+    listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
+    made = clf._pooled_temperature, tuple(clf._promises.values()), "calibrate", *counts, *about
+    return Calibration(*made, pool=pool, subset=listed)
 
 
 def _record(clf: HACEClassifier) -> dict[str, Any]:
@@ -186,9 +153,9 @@ def load_classifier(kind: type[HACEClassifier], path: str | Path) -> HACEClassif
     """See :meth:`hace.HACEClassifier.load`."""
     path = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     arrays, metadata = read_safetensors_arrays(path)
-    document = parse_document(metadata.get(DOCUMENT), str(path))
-    check_seal(path, document.get("sha256"))
-    h = hierarchy_of(document, path)
+    document = files.parse_document(metadata.get(DOCUMENT), str(path))
+    files.check_seal(path, document.get("sha256"))
+    h = files.hierarchy_of(document, path)
     if "estimator" not in document:
         document, arrays = _of_run(document, arrays, path)
     try:
@@ -259,29 +226,13 @@ def _restored(
     clf._promised_on, clf._promised_groups, clf._promises, clf._deepest = None, None, {}, None
     clf._promises_about, clf._temperature_samples = (None, clf.subset), 0
     if document["calibration"] is not None:
-        _calibrate(clf, parse_calibration(document["calibration"], "its document"), arrays, h)
+        made = files.stored_calibration(document, h, "its document")
+        subset = clf.subset if made.subset is None else list(made.subset)
+        clf._promises_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
+        clf._pooled_temperature = made.temperature
+        clf.temperature_ = made.temperature if made.pool is None else clf.temperature_
+        clf._promises = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
     return clf
-
-
-def _calibrate(
-    clf: HACEClassifier, made: Calibration, arrays: Mapping[str, np.ndarray], h: Hierarchy
-) -> None:
-    """The promises of a file: those it lists, and all others too where it has the samples behind them."""
-    subset = clf.subset if "promised_nodes" in arrays or made.subset is None else list(made.subset)
-    clf._promises_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
-    clf._pooled_temperature = made.temperature
-    if made.pool is None:
-        clf.temperature_ = made.temperature
-    clf._promises = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
-    if "promised_nodes" not in arrays:
-        return
-    nodes = _array(arrays, "promised_nodes", np.int64, (None,))
-    if len(nodes) and not 0 <= nodes.min() <= nodes.max() < h.num_nodes:
-        raise FormatError(f"promised_nodes must be from 0 to {h.num_nodes - 1}.")
-    sure = _array(arrays, "promised_log_probs", np.float64, (len(nodes), h.num_nodes), finite=False)
-    clf._promised_on = sure, nodes
-    if "promised_groups" in arrays:
-        clf._promised_groups = _array(arrays, "promised_groups", np.int64, (len(nodes),))
 
 
 def _reading(record: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
@@ -311,11 +262,7 @@ def _dtype(name: Any) -> np.dtype:
 
 
 def _array(
-    arrays: Mapping[str, np.ndarray],
-    name: str,
-    dtype: type,
-    shape: tuple[int | None, ...],
-    finite: bool = True,
+    arrays: Mapping[str, np.ndarray], name: str, dtype: type, shape: tuple[int | None, ...]
 ) -> np.ndarray:
     """An array of a file, checked; a copy, since the file stays open behind it."""
     array = arrays[name]
@@ -325,7 +272,7 @@ def _array(
         raise FormatError(
             f"{name} must be {np.dtype(dtype).name} of shape {wanted}. Got {array.dtype} {array.shape}."
         )
-    if (finite and not np.isfinite(array).all()) or np.isnan(array).any():
+    if not np.isfinite(array).all():
         raise FormatError(f"{name} must be finite.")
     return array.copy()
 

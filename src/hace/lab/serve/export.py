@@ -31,25 +31,8 @@ from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.load_run import backbone_of, load_probe, load_trained, open_finished
 from hace.lab.serve.run_calibration import calibration_of
-from hace.linear.model_files import (
-    ABSENT,
-    DOCUMENT,
-    UNSEALED,
-    Program,
-    ScoredModel,
-    check_seal,
-    collapse,
-    hierarchy_of,
-    is_whole,
-    last_layer,
-    new_document,
-    open_onnx,
-    parse_document,
-    seal,
-    write_checked,
-    write_onnx,
-    write_tensors,
-)
+from hace.linear import model_files as files
+from hace.linear.model_files import DOCUMENT, UNSEALED, Program, ScoredModel
 from hace.linear.saved_classifier import for_onnx
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
@@ -80,7 +63,7 @@ class ProbeNetwork(nn.Module):
     ) -> None:
         super().__init__()
         self.model, self.pool, self.scaling = model, pool, scaling
-        self.head = last_layer(weights["weight"], weights.get("bias"), ball)
+        self.head = files.last_layer(weights["weight"], weights.get("bias"), ball)
         for name in ("mean", "std") if scaling == "standard" else ():
             self.register_buffer(name, weights[name])
 
@@ -123,7 +106,7 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
     h = run.hierarchy
     scored = ScoreView(loss, h, temperature=1.0)
     flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
-    collapsed = loss.head.outputs == "paths" and flat and collapse(network, loss)
+    collapsed = loss.head.outputs == "paths" and flat and files.collapse(network, loss)
     over_leaves = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
     needed = None if collapsed or over_leaves or scored.outputs == "nodes" else loss
     calibration = calibration_of(run) if (run.folder / CALIBRATION).is_file() else None
@@ -131,7 +114,7 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
     temperature = fitted if calibration is None else calibration.temperature
     model = ScoredModel(network, needed, h, scored.outputs, temperature).eval().requires_grad_(False)
     shape = (network.head.in_features,) if view is None else (3, view["size"], view["size"])
-    document = new_document(
+    document = files.new_document(
         h,
         scored.outputs,
         {"name": "features" if view is None else "images", "shape": ["batch", *shape]},
@@ -196,14 +179,14 @@ def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> di
 def write_export(export: Export, path: str | Path, to: str) -> float:
     """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
     model, document = export.model, export.document
-    write = partial(write_onnx, model, document, export.example)
+    write = partial(files.write_onnx, model, document, export.example)
     if to == "safetensors":
         if document["head"]["loss"] is not None and document["head"]["tree"] == "another":
             raise ConfigError(
                 "to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'."
             )
-        write = partial(write_tensors, model.network.state_dict(), document)
-    return write_checked(path, write, open_program, model, export.example)
+        write = partial(files.write_tensors, model.network.state_dict(), document)
+    return files.write_checked(path, write, open_program, model, export.example)
 
 
 def export_run(
@@ -307,7 +290,7 @@ def _triple(value: Any, above: float) -> bool:
     return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
 
 
-_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: is_whole(v, LARGEST_IMAGE))
+_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: files.is_whole(v, LARGEST_IMAGE))
 _OF_IMAGES: dict[str, Any] = {
     "preprocessing.resize": _SIDE,
     "preprocessing.size": _SIDE,
@@ -319,16 +302,16 @@ _OF_IMAGES: dict[str, Any] = {
 
 _OF_PROBES: dict[str, Any] = {
     "architecture.scaling": ("unit", "standard", "none"),
-    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is ABSENT or v in POOLS),
+    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is files.ABSENT or v in POOLS),
 }
-_parsed = partial(parse_document, of_images=_OF_IMAGES, of_probes=_OF_PROBES)
+_parsed = partial(files.parse_document, of_images=_OF_IMAGES, of_probes=_OF_PROBES)
 
 
 def open_program(path: str | Path) -> Program:
     """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     suffix = file.suffix.lower()
-    opens = {".onnx": partial(open_onnx, parse=_parsed), ".safetensors": _open_safetensors}
+    opens = {".onnx": partial(files.open_onnx, parse=_parsed), ".safetensors": _open_safetensors}
     if suffix not in opens:
         why = " A .pt2 file can run code when it is opened, so it is never read." * (suffix == ".pt2")
         raise FormatError(f"{path} must be a run, or a file of `hace export`: {', '.join(opens)}.{why}")
@@ -345,8 +328,8 @@ def open_program(path: str | Path) -> Program:
 def _open_safetensors(path: str) -> Program:
     tensors, metadata = read_safetensors(path)
     document = _parsed(metadata.get(DOCUMENT), path)
-    check_seal(path, document.get("sha256"))
-    h = hierarchy_of(document, path)
+    files.check_seal(path, document.get("sha256"))
+    h = files.hierarchy_of(document, path)
     named = document["head"]["loss"]
     loss = None if named is None else build_loss(named["name"], h, **named["options"])
     network = _network(document, tensors, path)
@@ -363,10 +346,10 @@ def store_calibration(path: str | Path, calibration: Calibration) -> None:
     tensors, metadata = read_safetensors(path)
     changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}
     document = _parsed(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
-    kept = {name: t.clone() for name, t in tensors.items() if not name.startswith("promised_")}
+    kept = {name: t.clone() for name, t in tensors.items()}
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        write_tensors(kept, document, temporary)
-        seal(temporary)
+        files.write_tensors(kept, document, temporary)
+        files.seal(temporary)
 
 
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:
