@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
+import os
 from pathlib import Path
 
 import pytest
 
+from tests.forked import forks, free_port, run_ranks
 from tests.tutorial import in_process
 
 FOLDER = Path(__file__).parents[1] / "examples"
-TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
 NEEDS = {
     "folder_to_report": "timm",
     "hf_trainer": "transformers",
@@ -20,7 +19,17 @@ NEEDS = {
 }
 
 
+def run_as(rank: int, path: Path, port: int, said: Path) -> None:
+    """One of two processes, as torchrun starts them."""
+    meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": "2"}
+    os.environ |= {**meeting, "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    code, out, err = in_process(["python", str(path)])
+    said.with_suffix(f".{rank}").write_text(out)
+    assert code == 0, err[-2000:]
+
+
 @pytest.mark.slow
+@forks
 @pytest.mark.filterwarnings("default")  # of the libraries they use
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_the_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -29,8 +38,9 @@ def test_the_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.Monkey
     for name, value in {"GLOO_SOCKET_IFNAME": "lo", "MPLBACKEND": "agg"}.items():
         monkeypatch.setenv(name, value)
     if path.stem == "distributed":
-        done = subprocess.run([sys.executable, *TORCHRUN, str(path)], capture_output=True, text=True)
-        code, out, err = done.returncode, done.stdout, done.stderr
+        said = tmp_path.parent / f"{tmp_path.name}-said"
+        run_ranks(run_as, path, free_port(), said)
+        code, out, err = 0, said.with_suffix(".0").read_text(), ""
     else:
         code, out, err = in_process(["python", str(path)])
     assert code == 0, err[-2000:]
