@@ -65,7 +65,7 @@ def test_blood_cells_with_the_whole_ontology() -> None:
     assert np.mean(false) < 0.14  # the promise is 0.1; four splits of 200 cells
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.skipif(not INTENTS.is_dir(), reason="needs CLINC150 in HACE_TEST_DATA")
 def test_intents_from_a_table_to_answers(tmp_path: Path) -> None:
     data = np.load(INTENTS / "clinc150_minilm_fp16.npz")

@@ -227,6 +227,7 @@ def loaded_by(code: str) -> set[str]:
     return set(json.loads(done.stdout.splitlines()[-1]))
 
 
+@pytest.mark.slow
 def test_import_is_cheap_and_a_loss_loads_torch_and_little_else() -> None:
     assert not loaded_by("import hace") & {*NOT_AT_IMPORT, "torch", "numpy"}
     loaded = loaded_by("from hace import HACELoss, metrics, predict, read_hierarchy")

@@ -151,6 +151,7 @@ def seasons(tmp_path: Path) -> tuple[Path, str]:
     return tmp_path, str(run)
 
 
+@pytest.mark.slow
 def test_a_run_is_tested_on_another_year(
     seasons: tuple[Path, str], capsys: pytest.CaptureFixture[str]
 ) -> None:

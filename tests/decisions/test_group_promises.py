@@ -42,7 +42,7 @@ def shares(
 
 
 @pytest.mark.parametrize("share", [None, 0.75])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6))])
 def test_the_threshold_is_the_least_that_the_definition_allows(share: float | None, seed: int) -> None:
     rng = np.random.default_rng(seed)
     z, y, group = calls(rng, 40, 12, 0.5)
@@ -85,6 +85,7 @@ def test_groups_of_one_sample_are_samples() -> None:
     assert guaranteed_threshold(z, y, TREE, 0.9, 0.9, groups=np.arange(500)).threshold >= sure.threshold
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
 @pytest.mark.parametrize("of", ["samples", "answers"])
 def test_promises_hold_for_new_groups(correlation: float, of: str) -> None:

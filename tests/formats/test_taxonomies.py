@@ -100,6 +100,7 @@ def test_facts_of_the_published_files(real_data: RealData) -> None:
     assert cells.match(["T-cell"])[0].id == cells.match(["T cell"])[0].id == "CL:0000084"
 
 
+@pytest.mark.slow
 def test_shopify_migrates_by_its_own_mapping(real_data: RealData, tmp_path: Path) -> None:
     """The vendor's mapping, from the version before: the new categories with the old paths in place of the new ones."""
     folder = real_data("taxonomies")

@@ -67,6 +67,7 @@ def test_groups_and_rare_classes_are_slices() -> None:
     assert class_scores(H, np.zeros(0, int), np.zeros(0, int))["macro-F1"] != 0
 
 
+@pytest.mark.slow
 def test_slices_of_scores_are_those_of_the_best_classes(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -107,6 +107,7 @@ def test_page_says_what_was_run_and_what_is_missing(page: Path) -> None:
         assert words in text, words
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["tables", "figures"])
 def test_a_report_follows_no_links_in_its_folder(name: str, study: Path, tmp_path: Path) -> None:
     out, elsewhere = tmp_path / "report", tmp_path / "elsewhere"
@@ -315,6 +316,7 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
     assert "most probable" in found.summary("", "") or rule == BY_LEVEL
 
 
+@pytest.mark.slow
 def test_every_level_above_the_classes_is_drawn_and_listed(tmp_path: Path) -> None:
     """As in the paper's analysis of families and manufacturers: the most probable node counts; the other rule has a switch."""
     planes = {("Boeing", "747", "a"), ("Boeing", "747", "b"), ("Boeing", "777", "c"), ("Airbus", "A320", "d")}

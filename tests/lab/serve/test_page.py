@@ -58,6 +58,7 @@ def shown(
     return browser
 
 
+@pytest.mark.slow
 def test_a_photo_gives_the_commands_answer_at_every_certainty(
     shown: Any, predictor: Predictor, tmp_path: Path
 ) -> None:
