@@ -234,7 +234,11 @@ FORMS = [
 
 # One case per loss: what is the same whatever the parameters are is tested once per loss.
 ONE_OF_EACH = list({case.loss: name for name, case in reversed(CASES.items())}.values())
-every_case = pytest.mark.parametrize("case", CASES)
+# `make check` takes one case of each loss.
+every_case = pytest.mark.parametrize(
+    "case",
+    [case if case in ONE_OF_EACH else pytest.param(case, marks=pytest.mark.slow) for case in CASES],
+)
 each_loss = pytest.mark.parametrize("case", ONE_OF_EACH)
 
 
