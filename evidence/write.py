@@ -45,7 +45,7 @@ RESULTS = HERE / "results"
 QUOTED = HERE / "quoted.json"
 PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
-EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "being measured anew"
+EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "[measured anew](when-it-helps.md#all-labels-are-fine)"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )
