@@ -104,9 +104,8 @@ def load_nabirds(
     `root` is the folder nabirds, or the one that holds it. A hierarchy in place of its own finds its nodes by the numbers of
     the classes; `crop` crops each image to its bounding box. By default there is the root, as in the paper.
     """
-    folder = _find_folder(
-        root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY
-    )  # `download` has no other answer
+    # `download` has no other answer.
+    folder = _find_folder(root, _NABIRDS_PLACES, "images.txt", _NABIRDS_REMEDY)
     h = chosen_hierarchy(hierarchy, root_node, lambda: nabirds_hierarchy(folder), default=True)
     files = _read_table(folder / "images.txt", "file")
     labels = _beside(folder, "image_class_labels.txt", "class", files)

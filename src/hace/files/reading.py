@@ -38,11 +38,8 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAX_LINE = 1 << 26  # characters
-_PACKAGES = {
-    "PIL": "pillow",
-    "pillow_heif": "pillow-heif",
-    "yaml": "PyYAML",
-}  # where the package has another name than its module
+# Where the package has another name than its module.
+_PACKAGES = {"PIL": "pillow", "pillow_heif": "pillow-heif", "yaml": "PyYAML"}
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 HEIC_SUFFIXES = (".heic", ".heif", ".hif")

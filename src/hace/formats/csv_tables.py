@@ -88,9 +88,8 @@ def parse_csv(
             return _without_header(source, iter([(1, names), *held]), None, label, ids, order)
     if len(names) == 1 and not wanted:
         held = list(rows)
-        if any(
-            PATH_MARK in cells[0] for _, cells in held
-        ):  # "Home > Garden > Pots", with a header or without
+        # "Home > Garden > Pots", with a header or without.
+        if any(PATH_MARK in cells[0] for _, cells in held):
             held = [(1, names), *held] if PATH_MARK in names[0] else held
             return _paths(source, ["path"], iter(held), ["path"], None, ids)
     raise _unknown_columns(source, names, wanted)
@@ -339,9 +338,8 @@ def _paths(
     if label is None and len(levels) > 1 and all(level.casefold() in RANKS for level in levels):
         held = list(_pick(source, header, rows, levels))
         filled = [[bool(cell) for cell in cells] for _, cells in held]
-        if any(
-            cells != sorted(cells, reverse=True) for cells in filled
-        ):  # an empty rank in the middle is skipped
+        # An empty rank in the middle is skipped.
+        if any(cells != sorted(cells, reverse=True) for cells in filled):
             return rank_paths(
                 source, ((n, cells, []) for n, cells in held), [level.casefold() for level in levels]
             )

@@ -35,9 +35,8 @@ class ScoreFile:
     rows: int
     outputs: Width
     _chunks: Callable[[], Iterator[np.ndarray]]
-    place: Callable[[int], str] = (
-        "row {}".format
-    )  # where a row is: its line in a text file, or its number from 0
+    # Where a row is: its line in a text file, or its number from 0.
+    place: Callable[[int], str] = "row {}".format
 
     def chunks(self) -> Iterator[np.ndarray]:
         """Chunks (b, n) in label order or (b, N) in node order."""

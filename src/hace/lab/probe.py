@@ -37,9 +37,8 @@ _ROWS = 4096  # scored at once
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
 
 Sources = dict[str, Dataset[Features]]
-ProbePass = tuple[
-    ProbeConfig, ...
-]  # they train side by side: other losses, rates and decays, as many outputs
+# They train side by side: other losses, rates and decays, as many outputs.
+ProbePass = tuple[ProbeConfig, ...]
 ProbeRun = tuple[ProbeConfig, HierarchicalLoss, RunWriter]  # one of a pass, and where it goes
 
 

@@ -133,9 +133,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: np.ndarray
-    _promised_on: (
-        tuple[np.ndarray, np.ndarray] | None
-    )  # log q* of held-out samples, or groups, and their node indices
+    # Log q* of held-out samples, or groups, and their node indices.
+    _promised_on: tuple[np.ndarray, np.ndarray] | None
     _promised_groups: np.ndarray | None  # their groups
     _promises_about: tuple[str | None, Any]  # pool and subset of these scores
 

@@ -110,9 +110,8 @@ def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> 
         if array.dtype.kind not in "biuf":
             raise DataError(f"{what} must hold real numbers. Got {array.dtype}.")
         with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused as such
-            tensor = torch.from_numpy(
-                np.array(array, dtype=_NUMPY[dtype])
-            )  # a copy: a memory map is read-only
+            # A copy: a memory map is read-only.
+            tensor = torch.from_numpy(np.array(array, dtype=_NUMPY[dtype]))
     if tensor.ndim != 2 or tensor.shape[1] == 0:
         raise DataError(
             f"{what} must be (M, d) features, with at least one column. Got shape {tuple(tensor.shape)}."

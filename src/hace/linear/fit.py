@@ -27,12 +27,7 @@ _DENORMAL = 1e-40
 
 
 def head_scores(x: Any, head: FittedHead) -> Tensor:
-    """(M, C) logits of a head.
-
-    Args:
-        x: (M, d) features, a tensor or an array; an array is read in pieces.
-        head: the head.
-    """
+    """(M, C) logits of a head; an array of features is read in pieces."""
     width = head.weight.shape[1]
     if getattr(x, "ndim", 0) != 2 or x.shape[1] != width:
         raise DataError(
@@ -65,19 +60,9 @@ def fit_heads(
     torch.nn.Linear, unless ``optimization`` says zeros; they depend on seed and shape only) and the order of the batches (on
     seed and epoch only). The global random states of torch and numpy stay untouched.
 
-    Args:
-        x: (M, d) features, float32; a sparse matrix of scipy stays sparse.
-        target: (M,) labels as the losses take them: leaf labels, or node indices with ``labels="nodes"``.
-        trials: the heads, all with the same number of outputs.
-        optimization: what they share.
-        seed: seed of initialisation and order. "lbfgs" starts from zeros and needs none.
-        validation: features and targets to measure top-1 on after each epoch (any leaf below a coarse label
-            counts as right).
-        sample_weight: (M,) weights. The loss of a batch is sum w l / sum w, as with torch's class weights, which multiply
-            with these; so a weight of 2 counts a sample twice if all data are one batch.
-        on_epoch: called after each epoch with its number and, for each trial, its new record or None where it has ended.
-            "lbfgs" has no epochs and does not call it.
-        start: initial weights, in place of those that ``optimization`` asks for.
+    ``validation`` has features and targets to measure top-1 on after each epoch; any leaf below a coarse label counts as right.
+    With ``sample_weight`` the loss of a batch is sum w l / sum w. ``on_epoch`` gets each epoch's number and, for each trial,
+    its new record, or None where it has ended.
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"

@@ -237,9 +237,8 @@ class Heads:
             with torch.enable_grad():
                 each = loss(leaf, target.repeat(last - first))
                 each = each if weight is None else each * weight.repeat(last - first)
-                total = each.sum() * (
-                    batch / mass if mass > 0 else 0.0
-                )  # a batch without weight moves nothing
+                # A batch without weight moves nothing.
+                total = each.sum() * (batch / mass if mass > 0 else 0.0)
             # A matrix product has other bits on transposed memory, which some losses return and torch.cat would undo.
             gradient = torch.autograd.grad(total, leaf)[0].contiguous()
             parts.append(gradient.view(last - first, batch, -1))

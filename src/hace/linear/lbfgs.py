@@ -89,9 +89,8 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
     value, gradient = objective(point)
     now = _Minimum(point, value, gradient)
     precondition = objective.preconditioner()
-    pairs: deque[tuple[Tensor, Tensor, float]] = deque(
-        maxlen=_PAIRS
-    )  # step, change of the gradient, 1 / their product
+    # Step, change of the gradient, 1 / their product.
+    pairs: deque[tuple[Tensor, Tensor, float]] = deque(maxlen=_PAIRS)
     # What the mean loss may be off by: errors of single precision average out over the samples.
     rounding = 64 * np.finfo(float).eps if objective.dtype is torch.float64 else 3e-8
     still = 0

@@ -329,9 +329,8 @@ def open_onnx(
     options = runtime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 3
-    options.add_session_config_entry(
-        "session.intra_op.allow_spinning", "0"
-    )  # idle threads burn no processor time
+    # Idle threads burn no processor time.
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     document = parse(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), str(path))
     check_seal(path, document.get("sha256"))

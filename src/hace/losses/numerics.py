@@ -213,9 +213,8 @@ def _running_lse(shift: Tensor, total: Tensor) -> Tensor:
     if shift.numel() * shift.shape[1] > _SQUARES:
         return torch.logcumsumexp(shift + _safe_log(total), dim=1)
     top = finite_shift(shift.cummax(dim=1).values)
-    weight = (
-        (shift[:, None, :] - top[:, :, None]).exp().tril()
-    )  # (B, K, K): j in units of the largest up to k
+    # (B, K, K): j in units of the largest up to k.
+    weight = (shift[:, None, :] - top[:, :, None]).exp().tril()
     return top + _safe_log((weight * total[:, None, :]).sum(dim=2))
 
 

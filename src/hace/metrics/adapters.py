@@ -136,9 +136,8 @@ def trainer_metrics(
     def compute_metrics(prediction: Any) -> dict[str, float]:
         scores, truth = prediction.predictions, torch.as_tensor(prediction.label_ids)
         kept = truth != loss.ignore_index
-        logits = torch.as_tensor(
-            scores[0] if isinstance(scores, tuple) else scores
-        )  # hidden states may follow
+        # Hidden states may follow.
+        logits = torch.as_tensor(scores[0] if isinstance(scores, tuple) else scores)
         answers, truth = loss.leaf_logits(logits[kept]).argmax(dim=1), truth[kept]
         if loss.labels == "nodes":
             answers = torch.as_tensor(h.leaf_nodes)[answers]

@@ -200,9 +200,8 @@ def _crossed(values: np.ndarray, groups: np.ndarray | None) -> Interval:
     if groups is not None:
         _, place, size = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
         sums = np.stack([np.bincount(place, weights=row) for row in values - rows[:, None]])
-        if (
-            len(size) > 1
-        ):  # a large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor)
+        # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
+        if len(size) > 1:
             sums *= (1 - 1 / len(size)) / (1 - size / len(place))
         values = rows[:, None] + sums * sums.shape[1] / values.shape[1]
     (seeds, samples), mean = values.shape, float(rows.mean())

@@ -181,9 +181,8 @@ class MetricBatch:
         """(B, k) named distance from each of the best leaves to the truth."""
         known = self._distances.get(distance)
         if known is None or known.shape[1] < k:
-            longest = (
-                k if self._ranking is None else max(k, self._ranking.shape[1])
-            )  # the next may ask for more
+            # The next may ask for more.
+            longest = k if self._ranking is None else max(k, self._ranking.shape[1])
             ranking = self.ranking(longest)
             truth = np.broadcast_to(self.truth[:, None], ranking.shape)
             far = self.relations.distance(ranking.ravel(), truth.ravel(), distance)

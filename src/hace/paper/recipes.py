@@ -114,9 +114,8 @@ def train_preset(
             f"dilution must be left out for the method {key!r}, which has none. Got {dilution}."
         )
     lr = row.lr
-    if (
-        pairing is not None
-    ):  # cross-entropy's rate follows from the dilution of the HACE run it is paired with
+    # Cross-entropy's rate follows from the dilution of the HACE run it is paired with.
+    if pairing is not None:
         lr = learning_rates(key, row.lr, 0.5 if dilution is None else dilution, pairing)
     labels = LabelsConfig(drop=method.drops)
     return TrainConfig(

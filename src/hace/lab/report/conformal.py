@@ -84,9 +84,8 @@ def detail_draws(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.
         low, high = limit.min(initial=np.inf), limit.max(initial=0.0)
         here, mass, drawn = worth[rows], ladder.mass[rows], counts[rows]
         always = here[:, 0].copy()
-        for rung in range(
-            1, mass.shape[1]
-        ):  # masses fall, so every rung above the limit adds its step of worth
+        # Masses fall, so every rung above the limit adds its step of worth.
+        for rung in range(1, mass.shape[1]):
             step, at = here[:, rung] - here[:, rung - 1], mass[:, rung]
             always += np.where(at > high, step, 0.0)
             some = (at > low) & (at <= high)  # above the limits of some draws

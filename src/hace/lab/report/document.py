@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     from hace.lab.report.verdict import Verdict
 
 Mark = Literal["", "best", "second"]
-WORDS = json.loads(
-    (files("hace.lab.report") / "assets" / "words.json").read_text(encoding="utf-8")
-)  # standing texts
+# Standing texts.
+WORDS = json.loads((files("hace.lab.report") / "assets" / "words.json").read_text(encoding="utf-8"))
 
 
 @dataclass(frozen=True)

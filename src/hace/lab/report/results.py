@@ -141,9 +141,8 @@ class Choice:
         method = METHODS.get(self.method)
         diluted = method is None or method.diluted or bool(method.tuned)
         configs = [r.run.config for r in self.finished if r.run is not None]
-        given = {
-            d for r in self.finished if (d := r.key.dilution) is not None
-        }  # by cells, or else by a search
+        # By cells, or else by a search.
+        given = {d for r in self.finished if (d := r.key.dilution) is not None}
         options = [c.loss.options for c in configs]
         dilutions = sorted(given or {o["dilution"] for o in options if "dilution" in o})
         rates, decays = sorted({r.lr for r in self.finished}), sorted({c.weight_decay for c in configs})

@@ -500,9 +500,8 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     else:
         answer, tone, asked = _best_methods(poor), "open", "which method for poor labels?"
     use, why = "; ".join(dict.fromkeys(f"{method_title(a.best)} for {a.state}" for a in poor)), "."
-    if tone == "no" or (
-        gains and tone == "open"
-    ):  # the best methods use the coarse labels, and no gain by that is shown
+    # The best methods use the coarse labels, and no gain by that is shown.
+    if tone == "no" or (gains and tone == "open"):
         use, why = "", ""
     elif len(steps) == 1:
         use, why = method_title(steps[0].best), steps[0].why

@@ -127,9 +127,8 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column
 
-    left = TimeRemainingColumn(
-        compact=True, table_column=Column(no_wrap=True, min_width=7)
-    )  # also when narrow
+    # Also when narrow.
+    left = TimeRemainingColumn(compact=True, table_column=Column(no_wrap=True, min_width=7))
     texts = [TextColumn(text) for text in ("{task.description}", "{task.fields[rate]},", "left")]
     columns = (texts[0], BarColumn(bar_width=20), MofNCompleteColumn(), texts[1], left, texts[2])
     with Progress(*columns, console=Console(file=stream)) as bar:

@@ -413,9 +413,8 @@ def coarse_searches(records: Sequence[Record]) -> list[CellKey]:
 def _is_coarse(by_rate: Mapping[float, Mapping[int, float]]) -> bool:
     """Whether accuracy by rate and seed peaks between rates, by more than its noise."""
     seeds = sorted(max(by_rate.values(), key=len))
-    rates = sorted(
-        rate for rate, found in by_rate.items() if len(found) == len(seeds)
-    )  # others widened one seed's grid
+    # Others widened one seed's grid.
+    rates = sorted(rate for rate, found in by_rate.items() if len(found) == len(seeds))
     values = np.array([[by_rate[rate][seed] for seed in seeds] for rate in rates])
     best = int(values.mean(1).argmax())
     if len(seeds) < 2 or not 0 < best < len(rates) - 1:
@@ -423,8 +422,7 @@ def _is_coarse(by_rate: Mapping[float, Mapping[int, float]]) -> bool:
     near = values[best - 1 : best + 2]
     a, b, c = np.polyfit(np.log2(rates[best - 1 : best + 2]), near.mean(1), 2)
     gain = c - b * b / (4 * a) - near[1].mean() if a < 0 else 0.0
-    noise = (
-        near - near.mean(0) - near.mean(1, keepdims=True) + near.mean()
-    )  # without a seed's luck at every rate
+    # Without a seed's luck at every rate.
+    noise = near - near.mean(0) - near.mean(1, keepdims=True) + near.mean()
     error = np.sqrt(2 * (noise**2).sum() / (2 * (len(seeds) - 1)) / len(seeds))
     return bool(gain > error)

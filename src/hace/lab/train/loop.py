@@ -63,9 +63,8 @@ class Training:
         loss: HierarchicalLoss,
     ) -> None:
         self.config, self.task, self.view, self.group, self.loss = config, task, view, group, loss
-        self.model = initial_model(
-            config, loss, view, group.device, config.seed
-        )  # `result` is evaluated and kept
+        # `result` is evaluated and kept.
+        self.model = initial_model(config, loss, view, group.device, config.seed)
         zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
         if zeros and not zero_head(self.model) and config.start == "zeros":
             raise ConfigError(
