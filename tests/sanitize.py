@@ -22,7 +22,7 @@ from hace.decisions.threshold_rules import walk_down
 from hace.hierarchy.derived import layout
 from hace.losses import kernels
 from hace.losses.head import Outputs, node_log_probs
-from hace.losses.kernels.answers import best_columns, level_squares
+from hace.losses.kernels import best_columns, level_squares
 from tests.hierarchies import KINDS, Plain, random_plain
 from tests.loss_cases import CASES
 

@@ -51,7 +51,7 @@ from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import derived, is_above, layout, leaf_ranges, preorder_labels
 from hace.hierarchy.distances import check_distance, relations, virtual_height
-from hace.losses.kernels import answers
+from hace.losses import kernels
 
 ANSWER_METRICS = ("hierarchical_f", "wu_palmer", "zhao", "information_f1", "hamming")
 TIE = 1e-12  # values this close, relative to the larger of 1 and the best, are equal
@@ -291,14 +291,14 @@ def _running(x: Tensor) -> Tensor:
 
 
 @derived
-def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> answers.AnswerTable:
+def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> kernels.AnswerTable:
     """A measure that does not depend on the depths of leaves, as the kernel takes it."""
     sample = None
     if measure.sample is not None:
         sample = measure.sample.new_zeros(h.num_nodes).index_copy(
             0, places(h, measure.sample.device).columns, measure.sample
         )
-    return answers.AnswerTable(
+    return kernels.AnswerTable(
         level=torch.from_numpy((h.depths - h.depths.min()).astype(np.int32)).to(measure.gain.device),
         gain=measure.gain,
         scale=measure.scale,
@@ -320,8 +320,8 @@ def best_answers(
     """
     if measure.inside.shape[1] == measure.weight.numel() == 1:
         table = _answer_table(hierarchy, measure, candidates == "leaves")
-        if answers.served(log_q, *table[:7]):
-            nodes, probabilities, values = answers.best(log_q, table, TIE)
+        if kernels.served(log_q, *table[:7]):
+            nodes, probabilities, values = kernels.best(log_q, table, TIE)
             _refuse_silent(nodes < 0)
             nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes
             return Decisions(hierarchy, nodes, probabilities), values

@@ -20,7 +20,7 @@ from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
 from hace.losses.head import node_log_probs
-from hace.losses.kernels.answers import best_of_levels
+from hace.losses.kernels import best_of_levels
 
 
 def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:

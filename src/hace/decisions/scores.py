@@ -18,7 +18,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
 from hace.hierarchy.names import known_names, node_of, score_columns, unknown_name_hint
 from hace.losses.head import node_log_probs
-from hace.losses.kernels.answers import best_columns
+from hace.losses.kernels import best_columns
 
 ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)

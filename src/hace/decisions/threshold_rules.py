@@ -38,7 +38,7 @@ from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import derived, is_above, layout, leaf_counts
 from hace.hierarchy.distances import check_distance, relations, virtual_height
-from hace.losses.kernels.answers import walk
+from hace.losses.kernels import walk
 
 NOTHING = 2.0  # a threshold above every mass: answer nothing below the root
 _TIED = 2.0**-22  # scores this close are one score: four units of single precision just below 1

@@ -21,7 +21,7 @@ from hace.hierarchy.names import node_titles
 from hace.losses import kernels
 from hace.losses.fused_linear import Layer, chunks_serve, layer_dtype, sample_losses
 from hace.losses.head import Head, LeafOutputs, Outputs, TableModule, output_logits
-from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss, run_loss
+from hace.losses.kernels import BatchLabels, Call, kernel_loss, run_loss
 
 if TYPE_CHECKING:
     from typing_extensions import Self

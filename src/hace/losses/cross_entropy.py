@@ -15,7 +15,7 @@ from hace.losses import tables
 from hace.losses.base import LeafLossOptions
 from hace.losses.fused_linear import PathRanges
 from hace.losses.head import LeafOutputs
-from hace.losses.kernels.losses import SOFT_LABELS, Call
+from hace.losses.kernels import SOFT_LABELS, Call
 from hace.losses.table_loss import TableLoss
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from hace.hierarchy.distances import Distance, check_distance
 from hace.losses import numerics
 from hace.losses.base import LabelLoss, LeafLossOptions
 from hace.losses.head import LeafOutputs, TableModule
-from hace.losses.kernels.losses import EXPECTED, SIMILARITY, Call, make_call
+from hace.losses.kernels import EXPECTED, SIMILARITY, Call, make_call
 from hace.losses.tables import distance_parts, path_entries
 
 if TYPE_CHECKING:

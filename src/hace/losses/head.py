@@ -22,8 +22,7 @@ from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import derived, leaf_ranges, preorder_labels
 from hace.hierarchy.hierarchy import allow_in_checkpoints
 from hace.losses import kernels, numerics
-from hace.losses.kernels.answers import spread
-from hace.losses.kernels.losses import Tree, kernel_log_probs, path_sums, path_sums_serve
+from hace.losses.kernels import Tree, kernel_log_probs, path_sums, path_sums_serve, spread
 
 Outputs = Literal["nodes", "leaves", "paths"]
 LeafOutputs = Literal["leaves", "paths"]  # of losses whose softmax is over the classes

@@ -14,7 +14,7 @@ from hace.hierarchy import Hierarchy
 from hace.losses import numerics
 from hace.losses.base import LabelLoss, LossOptions
 from hace.losses.head import Head
-from hace.losses.kernels.losses import Call, make_call
+from hace.losses.kernels import Call, make_call
 from hace.losses.tables import FloatArray
 
 if TYPE_CHECKING:

@@ -21,8 +21,7 @@ from hace.losses.base import HierarchicalLoss, LossOptions
 from hace.losses.distance_losses import LeafDistances, padded
 from hace.losses.fused_linear import Layer, PathRanges, path_losses
 from hace.losses.head import Outputs
-from hace.losses.kernels import on_cuda
-from hace.losses.kernels.losses import BatchLabels, Call, kernel_loss, make_call, tree_places
+from hace.losses.kernels import BatchLabels, Call, kernel_loss, make_call, on_cuda, tree_places
 from hace.losses.unseen import LeaveOneOut
 
 if TYPE_CHECKING:

@@ -36,7 +36,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import score_columns
-from hace.losses.kernels.answers import best_columns
+from hace.losses.kernels import best_columns
 from hace.metrics import curves, measures
 from hace.metrics.answers import class_scores, label_scores, slice_lines, slices_of
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage

@@ -28,7 +28,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import derived, layout, level_choices
 from hace.hierarchy.distances import Relations, relations
-from hace.losses.kernels.answers import level_squares
+from hace.losses.kernels import level_squares
 
 
 class ScoreForms(TypedDict, total=False):
