@@ -16,7 +16,7 @@ from hace.decisions import GuaranteedThreshold
 from hace.hierarchy import Hierarchy
 from hace.metrics import measures
 from hace.metrics.measures import Measure
-from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
+from hace.metrics.metric_batch import ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -83,8 +83,7 @@ def top_k_accuracy(
         preds: scores; for k = 1 also answers.
         k: how many leaves count.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.top_k_measure(hierarchy, k), batch)[0]
+    return _values(measures.top_k_measure(hierarchy, k), preds, target, hierarchy, forms)[0]
 
 
 def mistake_severity(
@@ -107,7 +106,8 @@ def mistake_severity(
     """
     batch = as_metric_batch(preds, target, hierarchy, **forms)
     mistakes = torch.tensor(int((batch.answers != batch.truth).sum()))
-    return Severity(_values(measures.severity_measure(hierarchy, distance), batch)[0], mistakes)
+    value = measures.severity_measure(hierarchy, distance).value(batch)
+    return Severity(torch.from_numpy(value)[0], mistakes)
 
 
 def hierarchical_distance_at(
@@ -128,8 +128,7 @@ def hierarchical_distance_at(
         k: how many leaves count.
         distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.distance_measure(hierarchy, k, distance), batch)[0]
+    return _values(measures.distance_measure(hierarchy, k, distance), preds, target, hierarchy, forms)[0]
 
 
 def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
@@ -138,8 +137,7 @@ def level_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     A leaf above a level represents itself there. The ranks of ``hierarchy.rank_names`` follow, each over the truths that have
     one. Trees and forests only.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.level_accuracy_measure(hierarchy), batch)
+    return _values(measures.level_accuracy_measure(hierarchy), preds, target, hierarchy, forms)
 
 
 def brier_score(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
@@ -153,8 +151,7 @@ def brier_score(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[S
         >>> round(brier_score(np.array([[0.8, 0.2]]), [0], h, kind="probs").item(), 4)
         0.08
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.brier_measure(hierarchy), batch)
+    return _values(measures.brier_measure(hierarchy), preds, target, hierarchy, forms)
 
 
 def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
@@ -162,8 +159,7 @@ def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
 
     Samples whose truth is an inner node above the level do not count there. Trees and forests only.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.log_likelihood_measure(hierarchy), batch)
+    return _values(measures.log_likelihood_measure(hierarchy), preds, target, hierarchy, forms)
 
 
 def promised_answers(
@@ -185,8 +181,9 @@ def promised_answers(
         >>> round(found.specificity.item(), 3), found.false.item()
         (0.685, 0.0)
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return PromisedAnswers(*_values(measures.promise_measure(hierarchy, promise), batch))
+    return PromisedAnswers(
+        *_values(measures.promise_measure(hierarchy, promise), preds, target, hierarchy, forms)
+    )
 
 
 def hierarchical_prf(
@@ -204,8 +201,9 @@ def hierarchical_prf(
         >>> hierarchical_prf([1], [0], h).precision.item()
         0.5
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return PRF(*_values(measures.hierarchical_prf_measure(hierarchy, average), batch))
+    return PRF(
+        *_values(measures.hierarchical_prf_measure(hierarchy, average), preds, target, hierarchy, forms)
+    )
 
 
 def information_prf(
@@ -218,8 +216,9 @@ def information_prf(
     Args:
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return PRF(*_values(measures.information_prf_measure(hierarchy, average), batch))
+    return PRF(
+        *_values(measures.information_prf_measure(hierarchy, average), preds, target, hierarchy, forms)
+    )
 
 
 def full_path_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
@@ -228,8 +227,7 @@ def full_path_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: U
     Args:
         preds: scores, which answer with the most probable node of each level; or (B, H) answers, one per level.
     """
-    batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.full_path_measure(hierarchy), batch)[0]
+    return _values(measures.full_path_measure(hierarchy), preds, target, hierarchy, forms)[0]
 
 
 def tree_inconsistency(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
@@ -239,9 +237,9 @@ def tree_inconsistency(preds: Any, target: Any, hierarchy: Hierarchy, **forms: U
         preds: as in :func:`full_path_accuracy`.
         target: (B,) truths. They do not affect the value; every metric takes them.
     """
+    return _values(measures.inconsistency_measure(hierarchy), preds, target, hierarchy, forms)[0]
+
+
+def _values(measure: Measure, preds: Any, target: Any, hierarchy: Hierarchy, forms: Any) -> Tensor:
     batch = as_metric_batch(preds, target, hierarchy, **forms)
-    return _values(measures.inconsistency_measure(hierarchy), batch)[0]
-
-
-def _values(measure: Measure, batch: MetricBatch) -> Tensor:
     return torch.from_numpy(np.asarray(measure.value(batch), dtype=np.float64))
