@@ -27,8 +27,7 @@ from hace.formats import cifar100_hierarchy
 from hace.lab.models import build_model
 from hace.lab.runs.config import DataConfig, LossConfig, TrainConfig
 from hace.lab.runs.samples import make_task
-from hace.lab.train.distributed import ProcessGroup
-from hace.lab.train.loop import Training, build_optimizer, schedule_factor
+from hace.lab.train.loop import ProcessGroup, Training, build_optimizer, schedule_factor
 
 LOSSES = {
     "hace": LossConfig("hace"),

@@ -340,6 +340,6 @@ def _over_siblings(record: Record) -> float | None:
 
 def known_presets() -> dict[str, Preset]:
     """All presets: the paper's, and those that need nothing but hace."""
-    from hace.paper.studies import STUDIES
+    from hace.paper.recipes import STUDIES
 
     return {**STUDIES, **PRESETS}

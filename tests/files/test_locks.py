@@ -14,13 +14,13 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError, HaceError
-from hace.files import locks
-from hace.files.locks import is_held, only_process
+from hace.files import writing
+from hace.files.writing import is_held, only_process
 
 HOLD = """
 import os, sys, time
 from pathlib import Path
-from hace.files.locks import only_process
+from hace.files.writing import only_process
 with only_process(Path(sys.argv[1])):
     if os.fork() == 0:  # as a worker that reads images does, it outlives its parent
         time.sleep(60)
@@ -55,7 +55,7 @@ def test_a_lock_ends_with_its_block_and_holds_within_a_process(tmp_path: Path) -
         assert is_held(tmp_path)
     assert not is_held(tmp_path)
     assert not is_held(tmp_path / "missing")
-    assert not locks._held
+    assert not writing._held
 
 
 def test_a_file_system_without_locks_is_no_other_process(
@@ -64,7 +64,7 @@ def test_a_file_system_without_locks_is_no_other_process(
     def no_locks(_: int) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
-    monkeypatch.setattr(locks, "_lock", no_locks)
+    monkeypatch.setattr(writing, "_lock", no_locks)
     with pytest.raises(HaceError, match=r"file system with locks\. Got: No locks"), only_process(tmp_path):
         raise AssertionError
     assert not is_held(tmp_path)
@@ -82,8 +82,8 @@ def test_windows_has_its_own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setitem(sys.modules, "msvcrt", windows)
     monkeypatch.setitem(sys.modules, "fcntl", None)  # importing it fails
     monkeypatch.setattr(sys, "platform", "win32")
-    assert locks.__spec__ is not None
-    there = importlib.util.module_from_spec(locks.__spec__)
+    assert writing.__spec__ is not None
+    there = importlib.util.module_from_spec(writing.__spec__)
     assert there.__spec__ is not None
     assert there.__spec__.loader is not None
     there.__spec__.loader.exec_module(there)
@@ -109,13 +109,13 @@ def test_a_folder_that_cannot_be_locked_is_an_error_and_not_busy(
     elif what == "no inodes":
         monkeypatch.setattr(os, "open", lambda *_, **__: failed(errno.ENOSPC))
     else:
-        monkeypatch.setattr(locks, "_lock", lambda _: failed(errno.ENOLCK))
+        monkeypatch.setattr(writing, "_lock", lambda _: failed(errno.ENOLCK))
     with pytest.raises(HaceError, match=words) as caught, only_process(tmp_path):
         raise AssertionError
     assert not isinstance(caught.value, ConfigError)
     assert not is_held(tmp_path)
     assert not (tmp_path / "victim").exists()
-    assert not locks._held
+    assert not writing._held
 
 
 def failed(number: int) -> None:

@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 import hace
 from hace import ConfigError, DataError, Hierarchy
 from hace.cli import main
-from hace.formats.answer_files import open_top_k, read_answers
-from hace.formats.score_files import open_scores
+from hace.formats.score_files import open_scores, open_top_k, read_answers
 from hace.metrics import evaluate_answers
 from hace.metrics.answers import class_scores
 from tests.hierarchies import Plain, hierarchies

@@ -94,8 +94,7 @@ def add_arguments(parser: Parser) -> None:
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
     from hace.decisions.calibration import PromiseRequest
-    from hace.lab.serve.load_run import open_finished
-    from hace.lab.serve.run_calibration import calibrate_run
+    from hace.lab.serve.load_run import calibrate_run, open_finished
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)

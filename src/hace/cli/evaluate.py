@@ -188,7 +188,7 @@ def restrictions(args: argparse.Namespace, h: Hierarchy) -> tuple[list[str] | No
 def print_answers(args: argparse.Namespace) -> None:
     """Evaluate answers that come without scores."""
     from hace.formats import read_hierarchy
-    from hace.formats.answer_files import read_answers
+    from hace.formats.score_files import read_answers
     from hace.metrics import evaluate_answers
 
     if args.scores is not None or args.run_folder is not None or not (args.hierarchy and args.labels):
@@ -395,7 +395,7 @@ def second_run(args: argparse.Namespace, first: Rescored) -> Rescored:
 def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     """A model by its run."""
     from hace.lab.runs.process import progress
-    from hace.lab.serve.run_calibration import calibration_of
+    from hace.lab.serve.load_run import calibration_of
     from hace.lab.study.presets import run_title
 
     title = run_title(scored.run.config)

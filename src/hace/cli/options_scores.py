@@ -140,7 +140,7 @@ def scores_of(path: str, rows: int, labels: str, h: Hierarchy, args: argparse.Na
 
     columns = "nodes" if args.outputs == "paths" else args.outputs
     if args.rest is not None:
-        from hace.formats.answer_files import open_top_k
+        from hace.formats.score_files import open_top_k
 
         args.kind = "probs"
         scores = open_top_k(path, h, args.rest, args.ignore_column)

@@ -137,8 +137,8 @@ def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
     from hace.lab.features.extraction import extract
     from hace.lab.probe import probe
     from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+    from hace.lab.serve.load_run import calibrate_run
     from hace.lab.serve.page import some_samples
-    from hace.lab.serve.run_calibration import calibrate_run
 
     print("training a small model on synthetic pictures of 61 animals", file=sys.stderr, flush=True)
     weights, features = folder / "untrained.safetensors", folder / "features"

@@ -13,10 +13,9 @@ from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
 from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
-from hace.data.image_lists import load_folders, load_manifest
+from hace.data.own_lists import load_folders, load_manifest, load_texts
 from hace.data.published import load_aircraft, load_cifar100, load_nabirds
 from hace.data.synthetic import synthetic_features, synthetic_images
-from hace.data.text_table import load_texts
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.formats import read_hierarchy
 

@@ -18,11 +18,10 @@ from typing import TYPE_CHECKING, Any
 from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
 
 if TYPE_CHECKING:
-    from hace.paper.recipes import TRAIN_PRESETS, train_preset
+    from hace.paper.recipes import STUDIES, TRAIN_PRESETS, train_preset
     from hace.paper.report import report_sections
-    from hace.paper.studies import STUDIES
 
-_NEED_TORCH = {"STUDIES": "studies", "TRAIN_PRESETS": "recipes", "train_preset": "recipes"}
+_NEED_TORCH = {"STUDIES": "recipes", "TRAIN_PRESETS": "recipes", "train_preset": "recipes"}
 _NEED_TORCH |= {"report_sections": "report"}
 __all__ = ["ASSUMPTIONS", "STUDIES", "TRAIN_PRESETS", "PaperTable", "PrintedCell"]
 __all__ += ["paper_tables", "report_sections", "train_preset"]

@@ -19,7 +19,7 @@ from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.serve.export import _parsed, export_run
-from hace.lab.serve.run_calibration import calibrate_run
+from hace.lab.serve.load_run import calibrate_run
 from hace.linear.model_files import UNSEALED, seal
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)

@@ -13,7 +13,7 @@ from hace.decisions.calibration import PromiseRequest, calibrate_scores, read_ca
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
-from hace.lab.serve.run_calibration import calibrate_run
+from hace.lab.serve.load_run import calibrate_run
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hace.files import locks
+from hace.files import writing
 from hace.study import Study, StudyResults
 
 
@@ -62,14 +62,14 @@ def place_of_runs(folder: Path) -> list[Path]:
 def test_runs_on_a_file_system_without_locks(
     number: int, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock = locks._lock
+    lock = writing._lock
 
     def no_locks(descriptor: int) -> None:
         if os.readlink(f"/proc/self/fd/{descriptor}").startswith(str(tmp_path / "runs")):
             raise OSError(number, os.strerror(number))
         lock(descriptor)
 
-    monkeypatch.setattr(locks, "_lock", no_locks)
+    monkeypatch.setattr(writing, "_lock", no_locks)
     found = errors(run(tmp_path, tmp_path / "runs"))
     assert len(found) == 2
     assert all(words in error for error in found)

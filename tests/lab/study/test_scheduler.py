@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hace.files.locks import only_process
+from hace.files.writing import only_process
 from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
 from hace.lab.study.executors import InProcess, Job, JobResult
 from hace.lab.study.folder import read_study

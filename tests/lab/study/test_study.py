@@ -16,7 +16,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError, FormatError
-from hace.files.locks import only_process
+from hace.files.writing import only_process
 from hace.lab.probe import probe
 from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig

@@ -19,10 +19,10 @@ from hace.cli import main
 from hace.data.batches import LoaderBatches, MemoryBatches, share_of
 from hace.data.synthetic import synthetic_images
 from hace.errors import ConfigError
-from hace.files.locks import only_process
+from hace.files.writing import only_process
 from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import data_of
-from hace.lab.train.distributed import ProcessGroup, counted
+from hace.lab.train.loop import ProcessGroup, counted
 from hace.lab.train.train import training_task
 from tests.forked import forks, free_port, run_ranks
 from tests.train_cases import arguments, end_state, log_of, tiny

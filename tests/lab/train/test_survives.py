@@ -14,7 +14,7 @@ import torch
 
 from hace import cli
 from hace.errors import ConfigError, DataError, FormatError, HaceError
-from hace.files.locks import only_process
+from hace.files.writing import only_process
 from hace.lab.runs.config import DataConfig, TrainConfig
 from hace.lab.runs.process import Stopped
 from hace.lab.train.loop import Training

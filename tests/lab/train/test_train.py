@@ -20,8 +20,7 @@ from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.samples import data_of, make_task
 from hace.lab.serve.load_run import load_trained
 from hace.lab.train import loop
-from hace.lab.train.distributed import ProcessGroup
-from hace.lab.train.loop import Training, build_optimizer, schedule_factor, update_average
+from hace.lab.train.loop import ProcessGroup, Training, build_optimizer, schedule_factor, update_average
 from hace.lab.train.train import train
 from tests.run_files import edit_json, reseal
 from tests.train_cases import OPTIONS, end_state, log_of, tiny

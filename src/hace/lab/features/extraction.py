@@ -22,8 +22,7 @@ from torch import Tensor
 from hace.data import Dataset, Samples
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
-from hace.files.locks import shared_lock
-from hace.files.writing import array_bytes, json_bytes, sha256, write_whole, writing
+from hace.files.writing import array_bytes, json_bytes, sha256, shared_lock, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features import store
 from hace.lab.features.backbones import Backbone

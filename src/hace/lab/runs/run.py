@@ -36,10 +36,18 @@ from hace import environment
 from hace.data import Dataset
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.documents import differences, parse_json, read_json
-from hace.files.locks import only_process
 from hace.files.reading import read_text
 from hace.files.weights import read_safetensors, read_safetensors_arrays
-from hace.files.writing import TEMPORARY, append_text, json_bytes, own_folder, sha256, write_whole, writing
+from hace.files.writing import (
+    TEMPORARY,
+    append_text,
+    json_bytes,
+    only_process,
+    own_folder,
+    sha256,
+    write_whole,
+    writing,
+)
 from hace.formats import read_hierarchy, render_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig

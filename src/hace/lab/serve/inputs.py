@@ -19,7 +19,7 @@ from torch.utils import data as torch_data
 from hace.data.camera_traps import Box, numbered, read_detections
 from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
-from hace.data.text_table import text_rows
+from hace.data.own_lists import text_rows
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import read_rows
 from hace.files.reading import as_rgb, optional, read_image

@@ -44,13 +44,13 @@ from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inpu
 from hace.lab.serve.load_run import (
     Trained,
     Vision,
+    calibration_of,
     check_same_features,
     load_probe,
     load_trained,
     open_finished,
     other_samples,
 )
-from hace.lab.serve.run_calibration import calibration_of
 from hace.linear.labels import deepest_labelled
 from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss

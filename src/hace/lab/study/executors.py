@@ -24,7 +24,7 @@ import torch
 
 from hace.checks import check_choice
 from hace.errors import ConfigError, HaceError
-from hace.files.locks import is_held
+from hace.files.writing import is_held
 from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
 from hace.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting

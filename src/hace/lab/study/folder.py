@@ -18,8 +18,7 @@ from typing import Any, Literal
 from hace import environment
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import differences, read_mapping
-from hace.files.locks import only_process
-from hace.files.writing import json_bytes, write_whole, writing
+from hace.files.writing import json_bytes, only_process, write_whole, writing
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.study.cells import Cell, CellKey, Contest, Record, cell_from_dict, contests

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, TextIO
 
 from hace.data import Dataset
-from hace.files.locks import is_held
+from hace.files.writing import is_held
 from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind

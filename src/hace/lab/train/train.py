@@ -44,8 +44,7 @@ from hace.lab.runs.process import (
 from hace.lab.runs.result import Outcome, diverged_result, evaluate_run, scored_splits
 from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWriter, read_run, start_run
 from hace.lab.runs.samples import Task, data_of, make_task
-from hace.lab.train.distributed import ProcessGroup, join_processes
-from hace.lab.train.loop import Training
+from hace.lab.train.loop import ProcessGroup, Training, join_processes
 
 KEPT = 2  # checkpoints
 HASH_DIGITS = 16
