@@ -18,7 +18,7 @@ import argparse
 import os
 import sys
 
-from hace.cli.options import Parser, show_report
+from hace.cli.options import Parser
 
 
 def add_arguments(parser: Parser) -> None:
@@ -30,14 +30,16 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Run the study, print its table, write its page."""
+    """Run the study, print its answers, write its page."""
+    from hace.lab.report.demo import write_demo
     from hace.study import Study
 
     study = Study("demo", out=args.out)
     if args.dry_run:
         return study.price()
     results = study.run(workers=args.workers)
-    print(results.summary[0], "\n")
-    show_report(results.study.folder)
+    print(*results.summary, sep="\n")
     if results.failed:
         sys.exit(1)
+    said, page = write_demo(results.study, study.presets["demo"].data["animals"])
+    print(f"\n{said}\n\nThe page: {page.resolve()}")

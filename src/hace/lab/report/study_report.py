@@ -90,11 +90,20 @@ def write_report(
     return write_records(Results(study.records(), compare), about_study(study), target, sections)
 
 
-def write_records(results: Results, about: About, out: Path, sections: Sequence[SectionBuilder] = ()) -> Path:
-    """Write the report of any records; see :func:`write_report`."""
+def write_records(
+    results: Results,
+    about: About,
+    out: Path,
+    sections: Sequence[SectionBuilder] = (),
+    cards: list[Verdict] | None = None,
+) -> Path:
+    """Write the report of any records; see :func:`write_report`. With `cards` of its own, most sections are folded."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder. Got the file {out}. Choose another name.")
     document = build_document(results, about, sections)
+    if cards is not None:
+        document.verdicts = cards
+        document.sections = [s._replace(folded=s.id not in ("labels", "explore")) for s in document.sections]
     page = to_page(document, (results.first, results.second), environment.config()["hace"])
     for folder in (out / "tables", out / "figures"):
         own_folder(folder)

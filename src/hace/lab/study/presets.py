@@ -267,7 +267,7 @@ PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
         "a taxonomy of animals, with all labels and with 80% known only to their family, in two minutes",
         "probe",
-        ("sce", "hace", "hxe_0.2", "sce_paths", "hace_shuffled", "sce_drop"),
+        ("sce", "hace", "sce_paths", "hace_shuffled", "sce_drop"),
         ("animals",),
         seeds=5,
         rates=(8.0, 16.0, 32.0, 64.0),
