@@ -14,7 +14,7 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test test-long test-lowest check fast-tests fuzz sanitize lint bench docs results clean help
 
 help:
-	@echo "make demo       does the hierarchy help? two questions, five seeds, a page in hace-demo/, in two minutes"
+	@echo "make demo       coarse labels, a promise, something new: three answers and a page in hace-demo/, in two minutes"
 	@echo "make check      formatting, style, spelling, types and the fast tests with their coverage, in two minutes"
 	@echo "make test       all that guards a promise, slow tests and the examples in docstrings included, in eight minutes"
 	@echo "make test-long  for nights: the full demo, real data, every kill and corruption, and the fuzzers at length"

@@ -10,7 +10,11 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
+from hace.lab.report.conformal import ladder_of, sure_places
+from hace.lab.report.demo import write_demo
+from hace.lab.report.results import Comparison, Results
 from hace.lab.study.folder import read_study
+from hace.lab.study.presets import PRESETS
 
 
 def demo(folder: Path) -> str:
@@ -37,9 +41,10 @@ def test_the_demo(tmp_path: Path) -> None:
         sum(error or 1 for error in errors) / len(errors) < 0.15
     )  # trained long enough to know what they know
 
-    assert "animals: does the hierarchy help?" in said
-    assert "animals: are coarse labels worth using?\n  Yes. Use the coarse labels, with" in said
-    assert "HACE, shuffled tree" in said
+    assert "Coarse labels: use or drop?\n  Yes. Use the coarse labels, with" in said
+    assert "A promise: is it kept, and how specific are the answers?\n  Kept. At most 10%" in said
+    assert "Something not in the list: what does it say?\n  True or silent." in said
+    assert not re.search(r"SCE|rate \d|d 0\.|by construction", said)
     assert max(map(len, said.splitlines())) <= 100 or str(study) in max(said.splitlines(), key=len)
     page = re.search(r"The page: (.*)\n", said)
     assert page is not None
@@ -68,6 +73,29 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     }
     assert all(record.status == "finished" for record in finals)
     assert (out / "report" / "report.html").is_file()
+    study = read_study(out)
+    text, page = write_demo(study, PRESETS["demo"].data["animals"])
+    assert [line for line in text.splitlines() if line.endswith("?")] == [
+        "Coarse labels: use or drop?",
+        "A promise: is it kept, and how specific are the answers?",
+        "Something not in the list: what does it say?",
+    ]
+    written = page.read_text()
+    assert written.count('<article class="card ') == 3
+    assert written.index('<section id="labels"') < written.index('<details id="results-')  # details come last
+    arrays = Results(study.records(), None).arrays[Comparison("fair", "animals", "features", "80 % parent")]
+    h, answered = arrays.hierarchy, []
+    assert h is not None
+    for record in arrays.choices[
+        "sce"
+    ].finished:  # the promise, by loops: half of the samples answer for the others
+        assert record.run is not None
+        ladder = ladder_of(record.run.predictions(), h)
+        assert ladder is not None
+        (place,) = sure_places(ladder, (0.9,))
+        answered += [bool(ladder.true[i, k]) for i, k in enumerate(place)]
+    if "with cross-entropy" in text:
+        assert f"{1 - sum(answered) / len(answered):.1%} did, over 2 seeds" in text
 
 
 def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -80,5 +108,5 @@ def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_the_demo_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--dry-run"]) == 0
-    assert "50 cells, 250 runs, 0 done" in capsys.readouterr().out
+    assert "40 cells, 200 runs, 0 done" in capsys.readouterr().out
     assert not (tmp_path / "demo").exists()

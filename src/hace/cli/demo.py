@@ -1,12 +1,12 @@
-"""Two questions about a taxonomy of 61 animals, answered by a small fair study: does the hierarchy help when all training
-labels are known, and when 80% are known only to their family: use or drop those, and with which method? Every method
-searches the same learning rates on held-out samples, over five seeds, beside a shuffled tree as a control. It ends with a
-page to open.
+"""Three questions about a taxonomy of 61 animals. Coarse labels: use or drop? A promise: is it kept, and how specific are the
+answers? Something that is not in the list: what does it say? A small fair study answers them, in which every method searches
+the same learning rates on held-out samples, over five seeds. It ends with a page to open.
 
 Examples:
   hace demo                    into ./hace-demo
   hace demo --out elsewhere    run it again to resume
   hace demo --dry-run          show what it would do
+  hace report hace-demo        all methods, with intervals
 
 The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains. Other
 options are those of `hace study demo`.

@@ -8,9 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 from hace.errors import ConfigError, nearest
@@ -119,37 +117,6 @@ def pick_device(args: argparse.Namespace, local_rank: int = 0) -> tuple[str, int
         raise ConfigError(f"--workers must be 0 or more. Got {args.workers}.")
     device = choose_device(args.device, local_rank)
     return str(device), choose_workers(args.workers, device)
-
-
-def show_report(
-    study: str | Path,
-    out: str | None = None,
-    compare: Sequence[str] | None = None,
-    *,
-    names: str | None = None,
-    quiet: bool = False,
-) -> None:
-    """Write the report of a study, print the summary and the path of the page. What is skipped goes to stderr."""
-    from hace.lab.report import Results, about_study, write_records
-    from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
-    from hace.lab.report.verdict import verdicts
-    from hace.lab.study.cells import each_run
-    from hace.lab.study.folder import read_study
-    from hace.paper import report_sections
-
-    opened = read_study(study)
-    about = about_study(opened)
-    records = list(opened.records())
-    print(f"hace: writing the report of {len(each_run(records)):,} runs", file=sys.stderr, flush=True)
-    results = Results(records, compare, names=names)
-    page = write_records(results, about, Path(out) if out else opened.folder / "report", [report_sections])
-    for line in shortened([*about.problems, *results.problems], 20):
-        print(f"skipped: {line}", file=sys.stderr)
-    for line in shortened(failures(results.records), 20):
-        print(f"no result: {line}", file=sys.stderr)
-    if not quiet:
-        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
-    print(page if quiet else f"The page: {page.resolve()}")
 
 
 class Parser(argparse.ArgumentParser):

@@ -14,8 +14,10 @@ You can report on a running study: missing results are marked. Exit code 2: no r
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 
-from hace.cli.options import Parser, show_report
+from hace.cli.options import Parser
 
 
 def add_arguments(parser: Parser) -> None:
@@ -29,6 +31,23 @@ def add_arguments(parser: Parser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
-    """Read, write, print the summary."""
+    """Read, write, print the summary. What is skipped goes to stderr."""
+    from hace.lab.report import Results, about_study, write_records
+    from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
+    from hace.lab.report.verdict import verdicts
+    from hace.lab.study.cells import each_run
+    from hace.lab.study.folder import read_study
+    from hace.paper import report_sections
+
     compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
-    show_report(args.study, args.out, compare, names=args.names, quiet=args.quiet)
+    study = read_study(args.study)
+    about, results = about_study(study), Results(study.records(), compare, names=args.names)
+    print(f"hace: writing the report of {len(each_run(results.records)):,} runs", file=sys.stderr, flush=True)
+    page = write_records(results, about, Path(args.out or study.folder / "report"), [report_sections])
+    for line in shortened([*about.problems, *results.problems], 20):
+        print(f"skipped: {line}", file=sys.stderr)
+    for line in shortened(failures(results.records), 20):
+        print(f"no result: {line}", file=sys.stderr)
+    if not args.quiet:
+        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
+    print(page if args.quiet else f"The page: {page.resolve()}")

@@ -207,50 +207,30 @@ class Worth:
     """What an answer is worth; see the head of this file. Node N is the virtual root.
 
     K is the number of depths of leaves, or 1 for a measure that does not depend on them.
-
-    Attributes:
-        start: S at the top, as a multiple of G: 1 where the root counts as a common ancestor, else 0.
-        gain: (N + 1,), 0 at the root.
-        weight: (D + 1, K), or (1, 1) where it is 1 throughout.
-        scale: (N + 1,).
-        inside: (N + 1, K).
-        constant: (N + 1,).
-        reach: (N + 1,).
-        sample: (n,) weights of the leaves, in preorder, in the term of the sample alone; None without such a term.
     """
 
-    start: float
-    gain: Tensor
-    weight: Tensor
-    scale: Tensor
-    inside: Tensor
-    constant: Tensor
-    reach: Tensor
+    start: float  # S at the top, as a multiple of G: 1 where the root counts as a common ancestor, else 0
+    gain: Tensor  # (N + 1,), 0 at the root
+    weight: Tensor  # (D + 1, K), or (1, 1) where it is 1 throughout
+    scale: Tensor  # (N + 1,)
+    inside: Tensor  # (N + 1, K)
+    constant: Tensor  # (N + 1,)
+    reach: Tensor  # (N + 1,)
+    # (n,) weights of the leaves, in preorder, in the term of the sample alone; None without such a term
     sample: Tensor | None
 
 
 class TreePlaces(NamedTuple):
-    """Where the leaves of a tree are: columns of log q*, and ranges of running sums.
+    """Where the leaves of a tree are: columns of log q*, and ranges of running sums."""
 
-    Attributes:
-        columns: (n,) the leaves in preorder.
-        low: (N + 1,) the leaves below v are those from low[v] up to high[v] of the preorder.
-        high: (N + 1,).
-        by_depth: (n,) the preorder sorted by depth.
-        first: (N + 1, K) the leaves of depth k below v are those from first[v, k] up to last[v, k] of ``by_depth``.
-        last: (N + 1, K).
-        depths: (K,) the depths of leaves.
-        node_depths: (N + 1,).
-    """
-
-    columns: Tensor
-    low: Tensor
-    high: Tensor
-    by_depth: Tensor
-    first: Tensor
-    last: Tensor
-    depths: Tensor
-    node_depths: Tensor
+    columns: Tensor  # (n,) the leaves in preorder
+    low: Tensor  # (N + 1,) the leaves below v are those from low[v] up to high[v] of the preorder
+    high: Tensor  # (N + 1,)
+    by_depth: Tensor  # (n,) the preorder sorted by depth
+    first: Tensor  # (N + 1, K) the leaves of depth k below v are those from first[v, k] up to last[v, k] of `by_depth`
+    last: Tensor  # (N + 1, K)
+    depths: Tensor  # (K,) the depths of leaves
+    node_depths: Tensor  # (N + 1,)
 
 
 @derived

@@ -43,19 +43,12 @@ _CHOOSING = 5  # one sample in so many chooses the thresholds that the others te
 
 @dataclass(frozen=True)
 class RiskBound:
-    """What a threshold guarantees.
+    """What a threshold guarantees."""
 
-    Attributes:
-        alpha: the mean loss it allows, as a share of the greatest loss.
-        delta: the probability of breaking the promise; None for a promise on average.
-        of: ``"samples"`` or ``"answers"``.
-        most: the greatest loss: 1 for false answers, or a distance.
-    """
-
-    alpha: Fraction
-    delta: Fraction | None
-    of: str
-    most: int = 1
+    alpha: Fraction  # the mean loss it allows, as a share of the greatest loss
+    delta: Fraction | None  # the probability of breaking the promise; None for a promise on average
+    of: str  # `"samples"` or `"answers"`
+    most: int = 1  # the greatest loss: 1 for false answers, or a distance
 
     @classmethod
     def of_accuracy(cls, accuracy: float, confidence: float | None, of: str) -> RiskBound:

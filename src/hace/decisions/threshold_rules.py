@@ -115,19 +115,13 @@ def path_to_best_leaf(
 
 
 class _InformationGroups(NamedTuple):
-    """The nodes below the root by their number of leaves.
+    """The nodes below the root by their number of leaves."""
 
-    Attributes:
-        order: (M,) by falling number of leaves, the deeper first.
-        sizes: how many have each number.
-        chains: for each number, the most steps from one of its nodes down to an only child, and so on.
-        only: (N,) the only child of each node; the node itself where it has none or several.
-    """
-
-    order: Tensor
-    sizes: list[int]
+    order: Tensor  # (M,) by falling number of leaves, the deeper first
+    sizes: list[int]  # how many have each number
+    # for each number, the most steps from one of its nodes down to an only child, and so on
     chains: list[int]
-    only: Tensor
+    only: Tensor  # (N,) the only child of each node; the node itself where it has none or several
 
 
 @derived
@@ -382,20 +376,14 @@ LADDERS: dict[tuple[str, bool], Callable[..., AnswerRungs]] = {
 
 @dataclass(frozen=True, eq=False)
 class Outcomes:
-    """Losses and answers of B samples as the threshold moves, by events.
+    """Losses and answers of B samples as the threshold moves, by events."""
 
-    Attributes:
-        reached: (B, L) the greatest threshold of each event, falling; -inf for none.
-        loss: (B, L) the loss of the sample up to that threshold, growing.
-        answered: (B,) the greatest threshold at which each sample has an answer below the root; -inf for none.
-        first: (B,) the child of the root that its answers are under, or -1.
-        scores: (B, L) the greatest threshold of each answer below the root, true or false; -inf for none.
-    """
-
-    reached: np.ndarray
-    loss: np.ndarray
+    reached: np.ndarray  # (B, L) the greatest threshold of each event, falling; -inf for none
+    loss: np.ndarray  # (B, L) the loss of the sample up to that threshold, growing
+    # (B,) the greatest threshold at which each sample has an answer below the root; -inf for none
     answered: np.ndarray
-    first: np.ndarray
+    first: np.ndarray  # (B,) the child of the root that its answers are under, or -1
+    # (B, L) the greatest threshold of each answer below the root, true or false; -inf for none
     scores: np.ndarray
 
     def __len__(self) -> int:

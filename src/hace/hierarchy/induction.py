@@ -224,18 +224,14 @@ def _group_name(first: str, last: str, size: int) -> str:
 
 
 class TreeAgreement(NamedTuple):
-    """How alike two trees over the same classes are.
+    """How alike two trees over the same classes are."""
 
-    Attributes:
-        triplets: of the triplets of classes in which both trees have a closest pair, the share in which it is the same pair;
-            1/3 by chance, nan where there is no such triplet.
-        resolved: the share of all triplets in which both trees have a closest pair.
-        cophenetic: the correlation of the two trees' distances over all pairs of classes; 0 by chance, nan where one tree
-            has all classes equally far.
-    """
-
+    # of the triplets of classes in which both trees have a closest pair, the share in which it is the same pair; 1/3 by
+    # chance, nan where there is no such triplet
     triplets: float
-    resolved: float
+    resolved: float  # the share of all triplets in which both trees have a closest pair
+    # the correlation of the two trees' distances over all pairs of classes; 0 by chance, nan where one tree has all classes
+    # equally far
     cophenetic: float
 
 

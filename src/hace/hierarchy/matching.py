@@ -30,19 +30,14 @@ AUTHOR = re.compile(
 
 
 class Match(NamedTuple):
-    """What a name means in a taxonomy.
+    """What a name means in a taxonomy."""
 
-    Attributes:
-        name: The name as given.
-        id: The node's id; None where no node fits, or several do.
-        how: How it was found: "id", "name", "synonym", "spelling" (case, blanks, hyphens), "without author" or "close" (a
-            leading number or a possessive s apart); else "ambiguous" or "unknown".
-        candidates: Ids of up to three nodes that it may mean, where it is ambiguous or unknown.
-    """
-
-    name: str
-    id: str | None
+    name: str  # the name as given
+    id: str | None  # the node's id; None where no node fits, or several do
+    # how it was found: "id", "name", "synonym", "spelling" (case, blanks, hyphens), "without author" or "close" (a leading
+    # number or a possessive s apart); else "ambiguous" or "unknown"
     how: str
+    # ids of up to three nodes that it may mean, where it is ambiguous or unknown
     candidates: tuple[str, ...] = ()
 
 
@@ -227,18 +222,12 @@ def _of_ranks(h: Hierarchy, ranks: set[str]) -> Hierarchy:
 
 @dataclass(frozen=True)
 class Migration:
-    """From one version of a taxonomy to the next; made by :meth:`hace.Hierarchy.migrate`.
-
-    Attributes:
-        old, new: The two versions.
-        nodes: int64 (N,): for each old node the new one, -1 where it went.
-        cases: For each old node "kept", "renamed", "merged", "split" or "dropped".
-    """
+    """From one version of a taxonomy to the next; made by :meth:`hace.Hierarchy.migrate`."""
 
     old: Hierarchy
     new: Hierarchy
-    nodes: IntArray
-    cases: tuple[str, ...]
+    nodes: IntArray  # int64 (N,): for each old node the new one, -1 where it went
+    cases: tuple[str, ...]  # for each old node "kept", "renamed", "merged", "split" or "dropped"
 
     def labels(self, labels: Any) -> IntArray:
         """New node indices of old labels: names or ids, or node indices of the old version; -1 where a class went."""

@@ -43,21 +43,13 @@ _SAY = (
 
 @dataclass(frozen=True, eq=False)
 class LabelReading:
-    """The classes of an estimator, and what each label means.
+    """The classes of an estimator, and what each label means."""
 
-    Attributes:
-        hierarchy: the hierarchy.
-        classes: (C,) the classes as scikit-learn sees them, sorted.
-        order: (C,) the label of each class: its position in ``hierarchy.leaves``.
-        nodes: the node index of every label known, by label.
-        what: what a label must be, for messages.
-    """
-
-    hierarchy: Hierarchy
-    classes: np.ndarray
-    order: IntArray
-    nodes: dict[Any, int]
-    what: str
+    hierarchy: Hierarchy  # the hierarchy
+    classes: np.ndarray  # (C,) the classes as scikit-learn sees them, sorted
+    order: IntArray  # (C,) the label of each class: its position in `hierarchy.leaves`
+    nodes: dict[Any, int]  # the node index of every label known, by label
+    what: str  # what a label must be, for messages
 
     def node(self, label: Any) -> int:
         """The node index of a label, -1 for none; of text also a unique name, a synonym or a path "A > B > C"."""

@@ -29,21 +29,16 @@ class PoincareBall:
         + \cosh(2t) \sinh(s_k)\big), \qquad t = \sqrt c \lVert u \rVert, \quad s_k = 2 \sqrt c\, b_k / \lVert w_k \rVert
 
     As c falls to 0 this becomes that layer, w_k . u + b_k, which is why the papers' logits are divided by 4.
-
-    Attributes:
-        curvature: c > 0.
-        clip: the longest feature vector before it is mapped, at most 5 / sqrt(c); beyond about 2 / sqrt(c) its image is at
-            the rim of the ball, where gradients vanish.
-        riemannian: the gradient of the features is scaled by the inverse of the metric, (1 - c |x|^2)^2, as Khrulkov et al. do.
-            It matters where features are trained.
-
-    Reference: Khrulkov et al., "Hyperbolic Image Embeddings" (2020); Ganea et al., "Hyperbolic Neural Networks" (2018), eq. 25;
-    one number per offset: Shimizu et al., "Hyperbolic Neural Networks++" (2021), eq. 6; clipped features: Guo et al., "Clipped
-    Hyperbolic Classifiers Are Super-Hyperbolic Classifiers" (2022).
     """
 
-    curvature: float = 1.0
+    curvature: float = 1.0  # c > 0
+    # the longest feature vector before it is mapped, at most 5 / sqrt(c); beyond about 2 / sqrt(c) its image is at the rim
+    # of the ball, where gradients vanish
     clip: float = 1.0
+    # the gradient of the features is scaled by the inverse of the metric, (1 - c |x|^2)^2, as Khrulkov et al. do. It
+    # matters where features are trained. Reference: Khrulkov et al., "Hyperbolic Image Embeddings" (2020); Ganea et al.,
+    # "Hyperbolic Neural Networks" (2018), eq. 25; one number per offset: Shimizu et al., "Hyperbolic Neural Networks++"
+    # (2021), eq. 6; clipped features: Guo et al., "Clipped Hyperbolic Classifiers Are Super-Hyperbolic Classifiers" (2022)
     riemannian: bool = False
 
     def __post_init__(self) -> None:

@@ -38,19 +38,12 @@ class PRF(NamedTuple):
 
 
 class PromisedAnswers(NamedTuple):
-    """How specific answers are that keep a promise, and how the promise turns out.
+    """How specific answers are that keep a promise, and how the promise turns out."""
 
-    Attributes:
-        specificity: mean information of the answers over log2 n; 0 at the root, 1 at a leaf.
-        false: share of all samples with a false answer: neither the truth nor above it.
-        answered: share of samples with an answer below the root.
-        true_answers: share of true ones among these; nan without any.
-    """
-
-    specificity: Tensor
-    false: Tensor
-    answered: Tensor
-    true_answers: Tensor
+    specificity: Tensor  # mean information of the answers over log2 n; 0 at the root, 1 at a leaf
+    false: Tensor  # share of all samples with a false answer: neither the truth nor above it
+    answered: Tensor  # share of samples with an answer below the root
+    true_answers: Tensor  # share of true ones among these; nan without any
 
 
 def distances(

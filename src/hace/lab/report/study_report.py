@@ -103,7 +103,8 @@ def write_records(
     document = build_document(results, about, sections)
     if cards is not None:
         document.verdicts = cards
-        document.sections = [s._replace(folded=s.id not in ("labels", "explore")) for s in document.sections]
+        found = [s._replace(folded=s.id not in ("labels", "explore")) for s in document.sections]
+        document.sections = sorted(found, key=lambda section: section.folded)
     page = to_page(document, (results.first, results.second), environment.config()["hace"])
     for folder in (out / "tables", out / "figures"):
         own_folder(folder)

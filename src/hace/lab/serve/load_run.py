@@ -142,25 +142,15 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
 
 @dataclass(frozen=True, eq=False)
 class Trained:
-    """A network trained on images, with everything needed to use it.
+    """A network trained on images, with everything needed to use it."""
 
-    Attributes:
-        run: The run it comes from.
-        model: In evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs).
-        loss: The loss, which defines the outputs: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`.
-        hierarchy: The tree of the results. The loss's own differs where the run trained on a shuffled one.
-        preprocessing: Sizes and statistics.
-        transform: From a PIL image of any size to the tensor that the model sees.
-        device: Where the model is.
-    """
-
-    run: Run
-    model: nn.Module
-    loss: HierarchicalLoss
-    hierarchy: Hierarchy
-    preprocessing: Preprocessing
-    transform: Callable[[Any], Tensor]
-    device: torch.device
+    run: Run  # the run it comes from
+    model: nn.Module  # in evaluation mode: images (B, 3, size, size) to outputs (B, loss.num_outputs)
+    loss: HierarchicalLoss  # the loss, which defines the outputs: `loss.node_log_probs(z)`, `loss.leaf_logits(z)`
+    hierarchy: Hierarchy  # of the results; the loss's own differs after training on a shuffled tree
+    preprocessing: Preprocessing  # sizes and statistics
+    transform: Callable[[Any], Tensor]  # from a PIL image of any size to the tensor that the model sees
+    device: torch.device  # where the model is
 
     def __call__(self, images: Tensor) -> Tensor:
         """Outputs (B, num_outputs) of transformed images, on the CPU, computed as in the run's own evaluation."""
@@ -217,21 +207,13 @@ SPLITS = ("test", "val", "train")
 
 @dataclass(frozen=True, eq=False)
 class Rescored:
-    """A model and the samples to evaluate it on.
+    """A model and the samples to evaluate it on."""
 
-    Attributes:
-        run: The run.
-        split: Which samples: "test", "val" or "train"; of other data, their name.
-        samples: The samples.
-        loss: What the model was trained with.
-        outputs: Gives chunks of the model's raw outputs on the samples, anew at every call.
-    """
-
-    run: Run
-    split: str
-    samples: Split
-    loss: HierarchicalLoss
-    outputs: Callable[[], Iterable[Tensor]]
+    run: Run  # the run
+    split: str  # which samples: "test", "val" or "train"; of other data, their name
+    samples: Split  # the samples
+    loss: HierarchicalLoss  # what the model was trained with
+    outputs: Callable[[], Iterable[Tensor]]  # chunks of the model's raw outputs, anew at every call
     left_out: int = 0  # validation samples that are labelled above the leaves
 
     @property
