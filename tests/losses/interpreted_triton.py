@@ -34,7 +34,9 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     assert not on_cuda._failed
 
 
-@pytest.mark.parametrize("case", ["hce", "hace", "hace_leaves", "hxe"])
+@pytest.mark.parametrize(
+    "case", ["hace", "hace_leaves", *(pytest.param(case, marks=pytest.mark.long) for case in ("hce", "hxe"))]
+)
 def test_extreme_logits(case: str) -> None:
     for name in ("ragged", "forest"):
         loss = CASES[case].build(HARD[name].build(), reduction="none")

@@ -50,11 +50,15 @@ def run(*arguments: str, **environment: str) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    ("chosen", "count"), [("not long", 7), pytest.param("long", 2, marks=pytest.mark.long)]
+)
 @needs_triton
-def test_values_and_gradients_by_the_interpreter() -> None:
+def test_values_and_gradients_by_the_interpreter(chosen: str, count: int) -> None:
     file = Path(__file__).with_name("interpreted_triton.py")
-    out = run("-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", str(file), TRITON_INTERPRET="1")
-    assert "9 passed" in out
+    options = ("-q", "-n0", "-p", "no:cacheprovider", "-m", chosen, str(file))
+    out = run("-m", "pytest", *options, TRITON_INTERPRET="1")
+    assert f"{count} passed" in out
     assert "skipped" not in out
 
 

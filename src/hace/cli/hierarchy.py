@@ -131,10 +131,8 @@ def _induced(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
         hierarchy = hierarchy.with_root()
     if given is not None:
         found = given.agreement(hierarchy)
-        print(
-            f"agreement with {args.file}: {found.triplets:.3f} of the triplets of classes that both trees resolve (chance: "
-            f"0.333), correlation of distances {found.cophenetic:.3f}"
-        )
+        triplets = f"{found.triplets:.3f} of the triplets of classes that both trees resolve (chance: 0.333)"
+        print(f"agreement with {args.file}: {triplets}, correlation of distances {found.cophenetic:.3f}")
     return hierarchy
 
 

@@ -45,8 +45,8 @@ def label_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, 
 def class_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, float]:
     """Balanced accuracy and macro-F1 of answers (nodes, -1 for none), over labels that occur and over nodes."""
     found = label_scores(h, answers, truth)
-    over_labels = {name: found[name] for name in ("balanced accuracy", "macro-F1")}
-    return {**over_labels, "macro-F1 over nodes": _node_f1(h, answers, truth)}
+    found = {name: found[name] for name in ("balanced accuracy", "macro-F1")}
+    return {**found, "macro-F1 over nodes": _node_f1(h, answers, truth)}
 
 
 def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
@@ -164,9 +164,7 @@ def evaluate_answers(
     truth = as_nodes(target, hierarchy, "target", of=labels).numpy()
     given = as_nodes(answers, hierarchy, "answers", of=labels, abstain=True).numpy()
     if given.shape != truth.shape or truth.ndim != 1:
-        raise DataError(
-            f"answers and target must have one entry per sample. Got {given.shape} and {truth.shape}."
-        )
+        raise DataError(f"answers must have one entry per target. Got {given.shape} and {truth.shape}.")
     names = None if groups is None else np.array([str(group) for group in groups])
     if names is not None and names.shape != truth.shape:
         raise DataError(f"groups must have one entry per sample. Got {names.shape} for {truth.shape}.")

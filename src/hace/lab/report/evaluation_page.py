@@ -27,7 +27,6 @@ from hace.metrics.measures import node_of_level
 EVALUATION_PAGE = "report.html"
 _PAIRS = 15
 _FEW = 5  # samples of a class
-_MANY = 20  # slices
 _THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _FILES = "Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
 
@@ -122,8 +121,9 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     if first.level_titles:
         document.sections.append(Section("levels", "Right answers by level", (_levels_table(models),)))
     if first.slices:
-        title, many = "Rare classes and groups", len(first.slices) > _MANY
-        document.sections.append(Section("slices", title, (_slices_table(models),), folded=many))
+        folded = len(first.slices) > 20
+        table = _slices_table(models)
+        document.sections.append(Section("slices", "Rare classes and groups", (table,), folded=folded))
     document.sections += [
         Section("confidence", "Confidence, before and after calibration", _confidence(first, pictures)),
         Section("thresholds", "What a threshold costs and gives", _thresholds(first, pictures)),
