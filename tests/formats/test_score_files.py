@@ -165,10 +165,10 @@ def test_labels_of_any_dialect(tmp_path: Path) -> None:
     np.save(tmp_path / "y.npy", np.array([0, 2, 1], dtype=">i8"))
     (tmp_path / "y.csv").write_bytes("image,label\na,Häher\nb,dog\n".encode("utf-16"))
     (tmp_path / "y.txt").write_text("12345678901234567890123\n1\n")  # an id: no integer that fits
-    assert read_values(tmp_path / "y.npy").tolist() == [0, 2, 1]
-    assert read_values(tmp_path / "y.npy").dtype.isnative
-    assert read_values(tmp_path / "y.csv").tolist() == ["Häher", "dog"]
-    assert read_values(tmp_path / "y.txt").tolist() == ["12345678901234567890123", "1"]
+    assert read_values(tmp_path / "y.npy")[0].tolist() == [0, 2, 1]
+    assert read_values(tmp_path / "y.npy")[0].dtype.isnative
+    assert read_values(tmp_path / "y.csv")[0].tolist() == ["Häher", "dog"]
+    assert read_values(tmp_path / "y.txt")[0].tolist() == ["12345678901234567890123", "1"]
     np.save(tmp_path / "y.npy", np.array([2**63 + 5], dtype=np.uint64))
     with pytest.raises(DataError, match=r"below 2\*\*63. Got 9223372036854775813"):
         read_values(tmp_path / "y.npy")
@@ -184,4 +184,4 @@ def test_labels_in_every_file_treat_spaces_alike(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("\n".join(words))
     (tmp_path / "a.csv").write_text("label\n" + "\n".join(words))
     for name in ("a.npy", "a.npz", "a.txt", "a.csv"):
-        assert read_values(tmp_path / name).tolist() == ["husky", "beagle", "cat"], name
+        assert read_values(tmp_path / name)[0].tolist() == ["husky", "beagle", "cat"], name

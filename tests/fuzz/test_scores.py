@@ -133,7 +133,7 @@ def test_labels(tmp_path: Path) -> None:
     def read(made: tuple[str, bytes]) -> None:
         path = tmp_path / f"y{made[0]}"
         path.write_bytes(made[1])
-        values = read_values(path)
+        values, _ = read_values(path)
         assert values.ndim == 1
         if made[0] in (".csv", ".txt"):
             read_list(str(path))
