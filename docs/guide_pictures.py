@@ -548,7 +548,9 @@ def unseen() -> Figure:
     left.set_ylim(-len(moved), 1.6)
     names = list(dict.fromkeys(row["method"] for row in rows))
     found = [[float(row["unseen_true"]) for row in rows if row["method"] == name] for name in names]
-    right.barh(names[::-1], [np.nanmean(each) for each in found][::-1], color=TEAL)
+    means = [float(np.mean(each)) for each in found]
+    kept = [(name, mean) for name, mean in zip(names, means, strict=True) if not np.isnan(mean)][::-1]
+    right.barh([name for name, _ in kept], [mean for _, mean in kept], color=TEAL)
     right.set_title("true answers for new species, %", loc="left")
     right.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -15,6 +15,8 @@ promise: 100 draws of classes with a promise of 0.9 each. Heads are cross-fitted
 into folds, a head is trained without each fold, and so every class has scores from a head that never saw it. A draw takes
 `--count` of these classes; half of them set the threshold, the other half is judged.
 
+table: the summary of the tables of `hace unseen`, by dataset: python evidence/unseen.py table results/unseen
+
 results/unseen/about.json has the commands.
 """
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +48,7 @@ from hace.linear.unseen_classes import (
     curve,
     draw_classes,
     leave_out,
+    summary,
 )
 
 DRAWS = 100
@@ -60,7 +64,7 @@ def answers(
     left = leave_out(h, draw_classes(h, args.count, 0))
     study = UnseenStudy(h, train, test, list(left.classes), epochs=args.epochs)
     truth, new, listed = left.truths[test[1]], left.labels[test[1]] < 0, left.hierarchy
-    found, kept = {}, {}
+    found, kept, best = {}, {}, 0.0
     for name in ("cross-entropy", "both"):
         log_q = study.log_q(left, METHODS[name], 0, kept, {})
         if name == "cross-entropy":
@@ -168,8 +172,44 @@ def promise(
             yield [draw, name, f"{t:.4g}", *(f"{100 * share:.4g}" for share in shares)]
 
 
+SETS = {"CUB-200": "cub200", "CIFAR-100": "cifar100", "CLINC150": "clinc150"}
+SHOWN = {
+    "cross-entropy": "cross-entropy, threshold",
+    "class threshold": "cross-entropy, threshold for classes alone",
+    "HACE": "HACE, threshold",
+    "path sums": "path sums, threshold",
+    "distances": "distances to class means",
+    "leave-one-out": "leave-one-out, `own`",
+    "both": "leave-one-out and distances",
+}
+
+
+def table(folder: Path) -> None:
+    """A row per method and number of points lost; true and exact are the same where classes have one level above them."""
+    lines: dict[tuple[float, str], dict[str, str]] = {}
+    for title, name in SETS.items():
+        with (folder / f"{name}.csv").open(encoding="utf-8") as file:
+            rows: list[dict[str, Any]] = [row for row in csv.DictReader(file) if row["draw"] != "all"]
+        for row in rows:
+            row |= {k: float(v) for k, v in row.items() if k != "method" and "promise" not in v and v}
+        for lost in (1.0, 3.0, 6.0):
+            for line in summary(rows, lost):
+                cell = lines.setdefault((lost, line["method"]), {})
+                for field in ("true", "exact") if title == "CUB-200" else ("true",):
+                    value, half = line[f"unseen_{field}"], line[f"unseen_{field}_95"]
+                    cell[f"{title} {field}"] = (
+                        "less accurate" if np.isnan(value) else f"{value:.1f} ± {half:.1f}"
+                    )
+    with (folder / "summary.csv").open("w", encoding="utf-8", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerow(["method", "lost", *next(iter(lines.values()))])
+        out.writerows([SHOWN[name], f"{lost:g}", *cell.values()] for (lost, name), cell in lines.items())
+
+
 def main() -> None:
-    """Run one of the three, write its rows."""
+    """Run one of the three, write its rows; or the table."""
+    if sys.argv[1:2] == ["table"]:
+        return table(Path(sys.argv[2]))
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

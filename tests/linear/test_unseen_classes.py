@@ -168,8 +168,8 @@ def test_the_estimator_takes_the_term_and_its_file_keeps_the_answers(tmp_path: P
         q = np.exp(log_q)
         mass[unseen] = (q[:, mine.index("gull")] - q[:, mine.index("western gull")]).mean()
     assert mass[0.3] > 10 * mass[0.0]  # "another gull"
-    clf.save(tmp_path / "birds.hace")
-    again = HACEClassifier.load(tmp_path / "birds.hace").predict_node_log_proba(tx[ty == new])
+    clf.save(tmp_path / "birds.safetensors")
+    again = HACEClassifier.load(tmp_path / "birds.safetensors").predict_node_log_proba(tx[ty == new])
     np.testing.assert_allclose(again, log_q, atol=1e-5)
 
 

@@ -350,7 +350,8 @@ def summary(rows: Rows, lost: float = 3.0) -> Rows:
         line: dict[str, Any] = {"method": name, "lost": lost, "draws": len({row["draw"] for row in mine})}
         for field in Point._fields[1:]:
             draws = {row["draw"] for row in mine}
-            over_draws = seed_interval([np.mean([r[field] for r in mine if r["draw"] == d]) for d in draws])
+            each = [float(np.mean([r[field] for r in mine if r["draw"] == d])) for d in draws]
+            over_draws = seed_interval(each)
             line[field], line[f"{field}_95"] = over_draws.value, (over_draws.high - over_draws.low) / 2
         found.append(line)
     return found
