@@ -30,6 +30,7 @@ MEASURED = (
     "docs/results.md",
     "docs/training.md",
     "docs/when-it-helps.md",
+    "docs/unseen.md",
 )
 
 
