@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,7 @@ def test_several_photos_make_a_table_and_a_csv(shown: Any, tmp_path: Path) -> No
     assert shown.execute_script("return page.chosen") == 2
 
 
-def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor) -> None:
+def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor, demo: Any) -> None:
     shown.execute_script("document.querySelectorAll('.samples button')[3].click()")
     soon(shown, lambda: bool(text(shown, "said")))
     shown.execute_script(
@@ -107,6 +108,13 @@ def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor) 
     )
     assert "7 of 61 classes. Unknown: unicorn." in text(shown, "regionSaid")
     assert "No promise" in text(shown, "promise")
+    picture = Image.open(io.BytesIO(demo[1][3].content))
+    command = predictor.predict([picture], threshold=0.9, subset=["snake", "lizard"]).answers
+    said = "const { v, probability } = decided(page.items[0]); return [page.tree.nodes[v].id, probability]"
+    assert shown.execute_script(said) == [
+        command.ids[0],
+        pytest.approx(command.probabilities.item(), abs=1e-5),
+    ]
     kept = predictor.hierarchy.descendants("reptile")
     best = shown.execute_script(
         "return [...document.querySelectorAll('#best li')].map((e) => e.children[1].textContent)"
@@ -167,6 +175,8 @@ def test_everybody_can_use_it(shown: Any, scheme: str) -> None:
     tops = "['said', 'drop'].map((id) => document.getElementById(id).getBoundingClientRect().top)"
     said, drop = shown.execute_script(f"return {tops}")
     assert said < drop  # on a phone the answer comes first
+    slider = "const r = document.getElementById('sure').getBoundingClientRect(); return r.top > 0 && r.bottom <= innerHeight"
+    assert shown.execute_script(slider)  # in sight of the answer that it moves
     addresses = shown.execute_script("return performance.getEntriesByType('resource').map((e) => e.name)")
     assert all(a.startswith(("http://127.0.0.1", "blob:", "data:")) for a in addresses)
 
@@ -188,17 +198,43 @@ def test_the_sentence_of_every_rank(shown: Any) -> None:
         said[name] = dict(zip([None, *h.nodes], sentences, strict=True))
     leaf = {node.rpartition("/")[2]: sentence for node, sentence in said["ranked"].items() if node}
     assert leaf["Laridae"] == "Laridae, a family: not sure which species."
-    assert leaf["Larus"] == "Larus, a genus in Laridae: not sure which species."
-    assert leaf["Larus argentatus"] == "Larus argentatus, a species in Larus."
-    assert leaf["Apis"] == "Apis, a genus in Apidae."  # it has one class
+    assert leaf["Larus"] == "Larus, a genus in the family Laridae: not sure which species."
+    assert leaf["Larus argentatus"] == "Larus argentatus, a species in the genus Larus."
+    assert leaf["Apis"] == "Apis, a genus in the family Apidae."  # it has one class
     assert said["plain"] == {
         None: "Not sure enough to say anything.",
         "root": "Not sure enough to say anything.",
         "dog": "Dog: not sure which of its 2 classes.",
-        "husky": "Husky, in dog.",
-        "beagle": "Beagle, in dog.",
+        "husky": "Husky, in the group dog.",
+        "beagle": "Beagle, in the group dog.",
         "cat": "Cat.",
     }
+
+
+@pytest.mark.parametrize(
+    ("names", "rank", "above", "expected"),
+    [
+        (("Aves", "n01"), "Order", "class", "n01, an order in the class Aves."),
+        (("Aves", "Gulls sp."), "", "", "Gulls sp., in the group Aves."),
+        (("Aves", "x"), "unit", "no rank", "x, a unit in the group Aves."),
+        (("Aves", "kea"), "Sub_Species", "unranked", "Kea, a sub species in the group Aves."),
+        (("Phones", "iPhone"), "", "ATC code", "iPhone, in the ATC code Phones."),
+        (("honey bee", "wasp"), "animal", "family", "Wasp, an animal in the family honey bee."),
+        (("root", "élan"), "infraorder", "kingdom", "Élan, an infraorder in the kingdom root."),
+    ],
+)
+def test_articles_ranks_and_capitals(
+    shown: Any, names: tuple[str, str], rank: str, above: str, expected: str
+) -> None:
+    nodes = [
+        {"id": "a", "name": names[0], "parents": [], "level": 1, "rank": above},
+        {"id": "b", "name": names[1], "parents": [0], "level": 2, "rank": rank},
+        {"id": "c", "name": "other", "parents": [0], "level": 2, "rank": ""},
+    ]
+    document = {"rooted": False, "level_names": None, "nodes": nodes, "leaves": [1, 2]}
+    assert shown.execute_script("return new Tree(arguments[0]).sentence(1)", document) == expected
+    ranked = shown.execute_script("return new Tree(arguments[0]).sentence(0)", document)
+    assert ranked.endswith(": not sure which of its 2 classes.")  # they share no rank
 
 
 def test_the_rules_of_python_and_of_the_page_agree(shown: Any) -> None:

@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from PIL import Image
 
 from hace import Predictor, cli
 from hace.cli.serve import is_local
-from hace.lab.serve.page import Sample, hierarchy_document, read_samples, run_samples
+from hace.lab.serve.page import Sample, hierarchy_document, model_document, read_samples, run_samples
 from hace.lab.serve.server import Limits, make_app
 from tests.lab.features.test_text import run_of
 
@@ -146,6 +147,15 @@ def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) ->
         assert reply.status_code == 200
         assert reply.headers["x-content-type-options"] == "nosniff"
         assert not re.search(r"(src|href)=[\"']?(https?:)?//", reply.text), "no external requests"
+
+
+@pytest.mark.parametrize("special", [{"pool": "mean"}, {"subset": ("bird",)}, {"prior": {"bird": 2.0}}])
+def test_promises_about_groups_or_a_region_are_not_the_pages(demo: Any, special: dict[str, Any]) -> None:
+    other = Predictor.from_run(demo[0])
+    other.calibration = replace(other.calibration, **special)
+    about = model_document(other)
+    assert about["promises"] == []
+    assert about["temperature"] == (other.temperature or 1.0)
 
 
 def test_samples_from_a_folder_hide_where_it_is(tmp_path: Path) -> None:

@@ -54,7 +54,9 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         calibration = predictor.calibration
     except HaceError:  # it has none
         calibration = None
-    promises = [] if calibration is None else calibration.thresholds
+    # The page shows single samples among all classes: promises about groups, a region or a prior are not its own.
+    special = calibration is None or calibration.pool or calibration.subset or calibration.prior
+    promises = [] if special else calibration.thresholds
     return {
         "kinds": predictor.kinds,
         "input": {"features": predictor.width if "features" in predictor.kinds else None},
@@ -62,7 +64,7 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         "classes": h.num_leaves,
         "nodes": h.num_nodes,
         "hierarchy": h.fingerprint,
-        "temperature": 1.0 if calibration is None else calibration.temperature,
+        "temperature": predictor.temperature or 1.0,
         "promises": [
             {key: getattr(t, key) for key in ("accuracy", "of", "threshold", "rule", "confidence", "promise")}
             for t in promises

@@ -86,10 +86,19 @@ class Tree {
     return (language && node.names && node.names[language]) || node.name;
   }
 
-  // "species", or "" where levels have no names.
+  // "species", or "" where it is not known. "Sub_Family" is read as "sub family"; "ATC code" stays.
   rank(v) {
-    const own = this.nodes[v].rank;
-    return own || (this.levelNames && this.levelNames[this.nodes[v].level - 1]) || "";
+    const own = this.nodes[v].rank || (this.levelNames && this.levelNames[this.nodes[v].level - 1]) || "";
+    const told = own.replaceAll("_", " ").trim();
+    return /^(no rank|unranked|)$/i.test(told) ? "" : told.replace(/\b\p{Lu}(?=\p{Ll}+)/gu, (c) => c.toLowerCase());
+  }
+
+  // What is above it, in words: " in the family Laridae"; on a graph, all of them.
+  inside(v, language) {
+    const root = this.rooted ? this.tops[0] : -1;
+    const above = this.nodes[v].parents.filter((p) => p !== root);
+    const told = above.map((p) => `the ${this.rank(p) || "group"} ${this.name(p, language)}`);
+    return told.length ? ` in ${told.join(" and ")}` : "";
   }
 
   path(v) {
@@ -104,17 +113,15 @@ class Tree {
     return ranks.size === 1 ? [...ranks][0] : "";
   }
 
-  // "Larus, a genus in Laridae: not sure which species."
+  // "Larus, a genus in the family Laridae: not sure which species."
   sentence(v, language) {
     const root = this.rooted ? this.tops[0] : -1;
     if (v === -1 || (v === root && this.children[v].length)) return "Not sure enough to say anything.";
-    const name = this.name(v, language), rank = this.rank(v), parent = this.nodes[v].parents[0] ?? -1;
-    const inside = parent >= 0 && parent !== root ? ` in ${this.name(parent, language)}` : "";
-    const what = rank ? `, ${/^[aeiou]/i.test(rank) ? "an" : "a"} ${rank}${inside}` : inside && `,${inside}`;
-    const said = name[0].toUpperCase() + name.slice(1) + what;
-    if (!this.children[v].length) return `${said}.`;
-    const below = this.rankBelow(v), count = this.classes[v];
-    if (count === 1) return `${said}.`;
+    const rank = this.rank(v), inside = this.inside(v, language), below = this.rankBelow(v), count = this.classes[v];
+    const what = rank ? `, ${/^(?!uni|eu|one)[aeiou]/i.test(rank) ? "an" : "a"} ${rank}${inside}` : inside && `,${inside}`;
+    // A word begins with a capital; an id (n02084071) or a brand (iPhone) stays as it is.
+    const said = this.name(v, language).replace(/^\p{Ll}(?=\p{Ll}|['’ -])/u, (c) => c.toUpperCase()) + what;
+    if (count <= 1) return said.endsWith(".") ? said : `${said}.`;
     return `${said}: not sure which ${below && below !== rank ? below : `of its ${count} classes`}.`;
   }
 
@@ -324,8 +331,7 @@ function promise() {
 
 function decided(item) {
   const kept = promise(), { model, tree } = page;
-  const temperature = kept ? model.temperature : 1;
-  const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, temperature, page.keep);
+  const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, model.temperature, page.keep);
   const asked = Number($("sure").value) / 100;
   const v = tree.answer(nodes, leaves, kept ? kept.threshold : asked, kept ? kept.rule : "threshold");
   return { nodes, leaves, v, probability: v >= 0 ? nodes[v] : 1 };
@@ -347,9 +353,9 @@ function show() {
   $("promise").textContent = kept
     ? kept.promise
     : page.keep
-      ? "No promise: it would be about answers among all classes. The slider is a plain threshold on the model's own probability."
+      ? "No promise: it would be about answers among all classes. The slider is a plain threshold on the probability."
       : model.promises.length
-        ? "No promise this strict was calibrated. The slider is a plain threshold on the model's own probability."
+        ? "No promise this strict was calibrated. The slider is a plain threshold on the probability."
         : "This model is not calibrated: the slider is a plain threshold on its own probability, and nothing is promised. " +
           "To calibrate: hace calibrate RUN.";
   const good = page.items.filter((i) => i.scores);
@@ -361,7 +367,7 @@ function show() {
     $("said").textContent = tree.sentence(v, language);
     const rank = v >= 0 ? tree.rank(v) || `level ${tree.nodes[v].level}` : "";
     $("rank").textContent = v >= 0 && !(tree.rooted && v === tree.tops[0])
-      ? `${rank[0].toUpperCase()}${rank.slice(1)}, probability ${percent(probability)}${kept ? " after calibration" : ""}`
+      ? `${rank[0].toUpperCase()}${rank.slice(1)}, probability ${percent(probability)}${model.promises.length ? " after calibration" : ""}`
       : "The most probable way down is below.";
     const said = v >= 0 ? tree.path(v) : [];
     const shown = v >= 0 && !(tree.rooted && v === tree.tops[0]) ? said : tree.walk(nodes).slice(0, 3);
