@@ -19,6 +19,7 @@ from hace.lab.report.conformal import (
     _resampled,
     confidence_columns,
     detail_draws,
+    detail_parts,
     ladder_of,
     sure_places,
     threshold,
@@ -295,6 +296,12 @@ def test_promised_answers_by_loops() -> None:
     assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
 
 
+def drawn(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
+    """(DRAWS,) the mean worth on each draw."""
+    parts = np.hstack([0.0, *detail_parts(ladder, worth, promise)])
+    return detail_draws(parts[None], ladder.groups)[0, 1:]
+
+
 def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
     """Fresh samples, with calibration and evaluation drawn together, vary as much as the interval of one draw says."""
     h = Hierarchy.from_paths(
@@ -316,7 +323,7 @@ def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
         )
         worth = relations(h).specificity[nodes]
         said = np.take_along_axis(worth, sure_places(ladder, (0.95,))[0][:, None], axis=1)[:, 0]
-        draws = detail_draws(ladder, worth, 0.95)
+        draws = drawn(ladder, worth, 0.95)
         means.append(said.mean())
         naive.append(said.std() / samples**0.5)
         stated.append(resampled_interval(np.append(said.mean(), draws)[None], samples).error)
@@ -336,8 +343,8 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
     assert np.array_equal(detail_draws(alone, worth, 0.9), detail_draws(own, worth, 0.9))
     for groups in (None, rng.integers(17, size=samples)):
         ladder = AnswerLadder(np.zeros((samples, 4), dtype=int), mass, true, groups)
-        halves, counts = _resampled(ladder)
-        found = detail_draws(ladder, worth, 0.9)
+        halves, counts, _ = _resampled(ladder)
+        found = drawn(ladder, worth, 0.9)
         if groups is not None:
             assert set(groups[halves[0]]).isdisjoint(groups[halves[1]])
             for group in range(17):

@@ -53,7 +53,7 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
 
 def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
-    theta, (halves, _) = _theta(ladder), _resampled(ladder)
+    theta, halves = _theta(ladder), _resampled(ladder)[0]
     known = [np.sort(theta[others]) for others in reversed(halves)]
     found = []
     for promise in promises:
@@ -72,36 +72,62 @@ def _theta(ladder: AnswerLadder) -> np.ndarray:
     return np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
 
 
-def detail_draws(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
-    """(DRAWS,) the mean worth of the answers on bootstrap draws of the samples, each with the thresholds that it chooses."""
-    theta, (halves, counts) = _theta(ladder), _resampled(ladder)
-    total = np.zeros(DRAWS)
-    for rows, others in zip(halves, reversed(halves), strict=True):
-        order = others[np.argsort(theta[others])]
-        reached = np.cumsum(counts[order], axis=0, dtype=np.int32)
-        rank = np.ceil((counts[others].sum(axis=0) + 1) * promise)
-        limit = np.append(theta[order], np.inf)[(reached < rank).sum(axis=0)]  # (DRAWS,)
+def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tuple[np.ndarray, np.ndarray]:
+    """The worth of the answers on bootstrap draws of the samples, each with the thresholds that it chooses, in two parts.
+
+    (DRAWS,) what the thresholds of draws decide, summed over the few samples near them; (S,) what a sample counts in any draw.
+    """
+    theta, (halves, counts, sizes) = _theta(ladder), _resampled(ladder)
+    changing, fixed = np.zeros(DRAWS), worth[:, 0].copy()
+    for rows, others, size in zip(halves, reversed(halves), reversed(sizes), strict=True):
+        limit = _limits(theta[others], counts, others, size, promise)
         low, high = limit.min(initial=np.inf), limit.max(initial=0.0)
-        here, mass, drawn = worth[rows], ladder.mass[rows], counts[rows]
-        always = here[:, 0].copy()
         # Masses fall, so every rung above the limit adds its step of worth.
-        for rung in range(1, mass.shape[1]):
-            step, at = here[:, rung] - here[:, rung - 1], mass[:, rung]
-            always += np.where(at > high, step, 0.0)
+        for rung in range(1, ladder.mass.shape[1]):
+            at, step = ladder.mass[rows, rung], worth[rows, rung] - worth[rows, rung - 1]
+            fixed[rows] += np.where(at > high, step, 0.0)
             some = (at > low) & (at <= high)  # above the limits of some draws
-            total += step[some] @ (drawn[some] * (at[some, None] > limit))
-        total += always @ drawn
-    return total / counts.sum(axis=0)
+            changing += step[some] @ (counts[rows[some]] * (at[some, None] > limit))
+    return changing, fixed
 
 
-def _resampled(ladder: AnswerLadder) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
-    """Two halves of the samples, and (S, DRAWS) how often each draw has each sample."""
+def _limits(
+    theta: np.ndarray, counts: np.ndarray, rows: np.ndarray, total: np.ndarray, promise: float
+) -> np.ndarray:
+    """(DRAWS,) the conformal threshold of each draw of `rows`. It is among the largest: only these are sorted and counted."""
+    size, rank, most = len(theta), np.ceil((total + 1) * promise), (1 - promise) * len(theta)
+    kept = int(most + 8 * most**0.5) + 16
+    while True:
+        kept = min(kept, size)
+        top = np.argpartition(theta, size - kept)[size - kept :] if kept < size else np.arange(size)
+        top = top[np.argsort(theta[top])]
+        reached = np.cumsum(counts[rows[top]], axis=0, dtype=np.int32)
+        reached += total - reached[-1:].sum(axis=0)
+        if kept == size or (reached[0] < rank).all():
+            return np.append(theta[top], np.inf)[(reached < rank).sum(axis=0)]
+        kept *= 4
+
+
+def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
+    """(K, 1 + DRAWS) the mean worth of K runs on the samples and on each draw, from their "sure_detail" (K, 1 + DRAWS + S)."""
+    value, total, fixed = np.split(parts, [1, 1 + DRAWS], axis=1)
+    _, counts, sizes = _draws(fixed.shape[1], None if groups is None else groups.astype(np.int64).tobytes())
+    for start in range(0, len(counts), 1 << 14):  # all runs at once, so that the draws are read once
+        part = slice(start, start + (1 << 14))
+        total = total + fixed[:, part] @ counts[part].astype(fixed.dtype)
+    return np.hstack([value, total / sizes.sum(axis=0)])
+
+
+def _resampled(ladder: AnswerLadder) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+    """Two halves of the samples, (S, DRAWS) how often each draw has each sample, and (2, DRAWS) how many of each half."""
     groups = None if ladder.groups is None else ladder.groups.astype(np.int64).tobytes()
     return _draws(len(ladder.mass), groups)
 
 
 @lru_cache(maxsize=2)
-def _draws(samples: int, groups: bytes | None) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray]:
+def _draws(
+    samples: int, groups: bytes | None
+) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
     names = np.arange(samples) if groups is None else np.frombuffer(groups, dtype=np.int64)
     _, place, size = np.unique(names, return_inverse=True, return_counts=True)
     rng = np.random.default_rng(0)
@@ -113,7 +139,8 @@ def _draws(samples: int, groups: bytes | None) -> tuple[tuple[np.ndarray, np.nda
             counts[half, draw] = np.bincount(rng.integers(len(half), size=len(half)), minlength=len(half))
     order = np.argsort(np.argsort(units)[place], kind="stable")
     first = int(size[units[:middle]].sum())
-    return (order[:first], order[first:]), counts[place]
+    halves, counts = (order[:first], order[first:]), counts[place]
+    return halves, counts, np.stack([counts[half].sum(axis=0, dtype=np.int32) for half in halves])
 
 
 def threshold(theta: np.ndarray, promise: float) -> float:
@@ -123,9 +150,8 @@ def threshold(theta: np.ndarray, promise: float) -> float:
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
-    """(S,) squared error of the answer's confidence, and (1 + DRAWS,) the detail left at a promise of 95%; nothing on a DAG.
-
-    The detail is that of the samples, then of each draw of them.
+    """(S,) squared error of the answer's confidence, and (1 + DRAWS + S,) the detail left at a promise of 95%: on the samples,
+    then its :func:`detail_parts`; nothing on a DAG.
     """
     ladder = ladder_of(run, h)
     if ladder is None:
@@ -135,5 +161,5 @@ def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str,
     said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
-        SURE_DETAIL[1]: np.append(said.mean(), detail_draws(ladder, worth, PROMISE)),
+        SURE_DETAIL[1]: np.hstack([said.mean(), *detail_parts(ladder, worth, PROMISE)]).astype(np.float32),
     }

@@ -22,7 +22,7 @@ from hace.data import DATASETS
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
-from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL, confidence_columns
+from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL, confidence_columns, detail_draws
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
@@ -329,7 +329,9 @@ class MethodScores:
             self._columns[place] = None
             if known and len(known) == len(parts):
                 below = [d for _, d in known if d is not None]
-                self._columns[place] = np.stack([n for n, _ in known]), np.stack(below) if below else None
+                above = np.stack([n for n, _ in known])
+                above = detail_draws(above, self.store.groups) if key == SURE_DETAIL else above
+                self._columns[place] = above, np.stack(below) if below else None
         return self._columns[place]
 
     def _run_columns(self, run: Mapping[str, np.ndarray], heading: str, name: str) -> _Columns | None:
