@@ -408,18 +408,10 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     if promise is not None:
         found = calibration_of(scored.run, args.calibration)
         found.check_use(None, *restrictions(args, scored.hierarchy), f"hace calibrate {folder}")
+        seen = "trained" if scored.split == "train" else "calibrated" if scored.split == found.split else None
         calibration = {
             "temperature": found.temperature,
             "promise": found.threshold_for(*promise, f"hace calibrate {folder}"),
-            "remark": no_test(scored.split, found.split),
+            "remark": seen and f"These samples do not test the promise: the run was {seen} on them.",
         }
     return Model(folder, title, evaluate, calibration)
-
-
-def no_test(split: str, calibrated_on: str) -> str | None:
-    """Why samples of a split do not test a promise; None if they do."""
-    if split == "train":
-        return "These samples do not test the promise: the run was trained on them."
-    if split == calibrated_on:
-        return "These samples do not test the promise: the run was calibrated on them."
-    return None

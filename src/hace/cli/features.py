@@ -28,7 +28,7 @@ from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_d
 from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
-    from hace.data import Dataset
+    pass
 
 
 def add_arguments(parser: Parser) -> None:
@@ -56,7 +56,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load data and model, extract, and print what is stored."""
-    from hace.data import DATASETS
+    from hace.data import DATASETS, Features
     from hace.data.dataset import broken_text, without_broken
     from hace.lab.features.backbones import load_backbone
     from hace.lab.features.extraction import extract
@@ -72,7 +72,9 @@ def run(args: argparse.Namespace) -> None:
     if args.text is not None:
         return encode_texts(args, device)
     dataset = dataset_of(args.data, args)
-    refuse_features(dataset)
+    if any(isinstance(split, Features) for split in dataset.splits.values()):
+        said = f"{dataset.name} holds features already: give it to `hace probe`."
+        raise ConfigError(f"--data must hold images. {said}")
     if args.skip_broken or not DATASETS[args.data].official:  # before an hour of work, not after it
         dataset = without_broken(dataset, known_images(Path(args.out), aside=False))
         if dataset.broken and not args.skip_broken:
@@ -140,13 +142,3 @@ def encode_texts(args: argparse.Namespace, device: str) -> None:
     if state is not None:
         write_whole(out / ENCODER, json_bytes(state))
     print(f"{FeatureStore(out)!r} is in {out}")
-
-
-def refuse_features(dataset: Dataset) -> None:
-    """Refuse a dataset of features, which has no images."""
-    from hace.data import Features
-
-    if any(isinstance(split, Features) for split in dataset.splits.values()):
-        raise ConfigError(
-            f"--data must hold images. {dataset.name} holds features already: give it to `hace probe`."
-        )

@@ -63,8 +63,12 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read or induce, then write, draw or summarise."""
-    if args.plot is not None:
-        check_plot(args.plot)  # before anything is read or written
+    from hace.draw import DRAWN
+
+    if args.plot is not None and Path(args.plot).suffix.lower() not in DRAWN:
+        raise ConfigError(
+            f"--plot must name a file that ends in one of {', '.join(DRAWN)}. Got {args.plot!r}."
+        )
     if args.levels is not None and args.induce is None:
         raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
     if (args.classes is None) != (args.within is None) or (args.within and (args.file or args.induce)):
@@ -146,14 +150,6 @@ def write(hierarchy: Hierarchy, format: str | None, out: str, source: str) -> No
     _refuse_source(out, source)
     write_hierarchy(hierarchy, out, format)
     print(f"wrote {out}")
-
-
-def check_plot(out: str) -> None:
-    """Refuse a picture of an unknown kind."""
-    from hace.draw import DRAWN
-
-    if Path(out).suffix.lower() not in DRAWN:
-        raise ConfigError(f"--plot must name a file that ends in one of {', '.join(DRAWN)}. Got {out!r}.")
 
 
 def plot(hierarchy: Hierarchy, out: str, source: str) -> None:

@@ -79,15 +79,6 @@ def name_lines(axes: Any, ends: Mapping[str, float], compared: Sequence[str]) ->
         )  # fmt: skip
 
 
-def adapted(svg: bytes) -> bytes:
-    """The same picture with colours that follow the reader's light or dark scheme."""
-    pairs = [(name, light, dark) for light, dark in _DARK.items() for name in ("fill", "stroke")]
-    rules = "".join(f'[style*="{n}: {light}"]{{{n}:{dark}!important}}' for n, light, dark in pairs)
-    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{rules}}}</style>"
-    head, end, rest = svg.partition(b"<defs>")
-    return head + style_text.encode() + end + rest if end else svg
-
-
 def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = False) -> Picture:
     """Both files of a figure; the same figure gives the same bytes."""
     FigureCanvasAgg(figure)
@@ -101,7 +92,12 @@ def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = Fals
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=130, metadata=metadata, transparent=kind == "svg")
             files.append(buffer.getvalue())
-    return Picture(name, caption, alt, files[0], adapted(files[1]), wide)
+    # Colours that follow the reader's light or dark scheme.
+    pairs = [(name, light, dark) for light, dark in _DARK.items() for name in ("fill", "stroke")]
+    rules = "".join(f'[style*="{n}: {light}"]{{{n}:{dark}!important}}' for n, light, dark in pairs)
+    style_text = f"<style>@media screen and (prefers-color-scheme: dark){{{rules}}}</style>"
+    svg = files[1].replace(b"<defs>", style_text.encode() + b"<defs>", 1)
+    return Picture(name, caption, alt, files[0], svg, wide)
 
 
 def new_figure(width: float, height: float) -> Figure:

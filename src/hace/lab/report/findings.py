@@ -137,13 +137,6 @@ def aspects(arrays: MethodScores) -> list[Aspect]:
     ]
 
 
-def other_rule(arrays: MethodScores) -> list[Aspect]:
-    """Accuracy at the level above the classes by the other rule: the most probable node of the level."""
-    meaning = "the most probable node of the level is right"
-    names = level_names(arrays.hierarchy)[-2:-1]
-    return [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names]
-
-
 def findings(arrays: MethodScores, first: str, second: str) -> list[Finding]:
     """First minus second in every aspect that both have."""
     found = []
@@ -226,8 +219,10 @@ class Forest:
 def forests(results: Results, comparison: Comparison) -> Switch | None:
     """One plot for each aspect; None where there is nothing to compare."""
     arrays, reference = results.arrays[comparison], results.second
-    found = []
-    for aspect in (*aspects(arrays), _DISTANCE, *other_rule(arrays)):
+    found, meaning = [], "the most probable node of the level is right"  # the other rule, above the classes
+    names = level_names(arrays.hierarchy)[-2:-1]
+    other = [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names]
+    for aspect in (*aspects(arrays), _DISTANCE, *other):
         value = arrays.score(reference, aspect.metric.key).value
         rows = _rows(arrays, reference, value, aspect) if value is not None else []
         if rows and value is not None:

@@ -50,10 +50,11 @@ def node_counts(
     """
     nodes = len(table)
     label, answer, count = counted_pairs(nodes, truth, answers)
-    right = np.zeros(nodes, dtype=np.int64)
+    right, all_nodes = np.zeros(nodes, dtype=np.int64), np.arange(len(table))
     went: list[list[int]] = [[] for _ in range(nodes)]
     for k in range(table.shape[1]):
-        here = _at_depth(table, k)
+        # Nodes at depth k: k is the first column that holds the node itself.
+        here = (table[:, k] == all_nodes) & ((table[:, k - 1] != all_nodes) if k else True)
         start = table[label, k]
         end = np.where(answer < 0, -1, table[answer, k])
         own = here[start]  # a class above this depth has been counted at its own
@@ -69,12 +70,6 @@ def node_counts(
         for v, to, n in np.stack([origin, moves % nodes, total], axis=1)[kept].tolist():
             went[v] += [to, n]
     return right, went
-
-
-def _at_depth(table: np.ndarray, k: int) -> np.ndarray:
-    """(N,) whether a node is at depth k: the first column that holds the node itself."""
-    own = table[:, k] == np.arange(len(table))
-    return own if k == 0 else own & (table[:, k - 1] != np.arange(len(table)))
 
 
 @derived

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection
 from functools import cache
 from typing import Any
 
@@ -34,21 +34,14 @@ def _environment() -> Environment:
     found = templates("hace.lab.report")
     found.globals |= {"method_title": method_title, "points": points}
     found.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    found.filters |= {"code": code, "first_words": _first_words, "pictures": _pictures}
-    found.filters |= {"spans": _spans, "whole": _whole}
+    found.filters |= {"code": code, "first_words": _first_words, "whole": _whole}
+    # Neighbouring pictures, and what is between them; equal neighbours of a line as one, with the number of columns.
+    found.filters["pictures"] = lambda blocks: [
+        (drawn, list(group))
+        for drawn, group in itertools.groupby(blocks, lambda block: hasattr(block, "svg"))
+    ]
+    found.filters["spans"] = lambda line: [(text, len(list(same))) for text, same in itertools.groupby(line)]
     return found
-
-
-def _pictures(blocks: Sequence[Any]) -> Iterator[tuple[bool, list[Any]]]:
-    """Neighbouring pictures, and what is between them."""
-    for drawn, group in itertools.groupby(blocks, lambda block: hasattr(block, "svg")):
-        yield drawn, list(group)
-
-
-def _spans(line: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Equal neighbours as one: text and number of columns."""
-    for text, group in itertools.groupby(line):
-        yield text, len(list(group))
 
 
 def _first_words(answer: str) -> tuple[str, str]:

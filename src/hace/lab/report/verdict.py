@@ -496,7 +496,10 @@ def label_verdict(question: LabelQuestion) -> Verdict:
     sure = certainties({comparison: (gain, min(seeds[comparison])) for comparison, gain in gains.items()})
     steps = tuple(answer._replace(certainty=sure.get(answer.comparison)) for answer in poor)
     if gains:
-        (answer, tone), asked = _use_or_drop(poor, list(gains.values())), _question(question)
+        (answer, tone), asked = _use_or_drop(poor, list(gains.values())), "are coarse labels worth using?"
+        if question.mixed is not None:
+            coarse = "{:,} of {:,} training samples are labelled above the leaves".format(*question.mixed)
+            asked = f"{coarse}. Are they worth using?"
     else:
         answer, tone, asked = _best_methods(poor), "open", "which method for poor labels?"
     use, why = "; ".join(dict.fromkeys(f"{method_title(a.best)} for {a.state}" for a in poor)), "."
@@ -529,13 +532,6 @@ def _use_or_drop(poor: Sequence[Answer], gains: Sequence[Interval]) -> tuple[str
         return "No. Drop the coarse labels.", "no"
     best = dict.fromkeys(method_title(answer.best) for answer in poor if answer.dropping is not None)
     return f"Yes. Use the coarse labels, with {' or '.join(best)}.", "yes"
-
-
-def _question(question: LabelQuestion) -> str:
-    if question.mixed is None:
-        return "are coarse labels worth using?"
-    coarse, samples = question.mixed
-    return f"{coarse:,} of {samples:,} training samples are labelled above the leaves. Are they worth using?"
 
 
 def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:

@@ -245,7 +245,10 @@ class Contest:
     def records(self, look: Look) -> list[Record]:
         """Every run that is decided, and a final one for each cell; the rate of one that is not chosen yet is NaN."""
         searched = self._searched(look)
-        while not (pending := _is_pending(searched)) and (wider := widened(self._cells, searched)):
+        # A search that failed for good counts as finished.
+        while not (pending := any(record.status in PENDING for records in searched for record in records)):
+            if not (wider := widened(self._cells, searched)):
+                break
             self._cells = wider
             searched = self._searched(look)
         found = []
@@ -278,11 +281,6 @@ def contests(cells: Iterable[Cell]) -> list[list[Cell]]:
         key = replace(cell.key, method="", dilution=None) if any(cell.widen) else cell.key
         found.setdefault(key, []).append(cell)
     return list(found.values())
-
-
-def _is_pending(searched: Iterable[Sequence[Record]]) -> bool:
-    """Whether a contest has searches that are not finished; one that failed for good counts as finished."""
-    return any(record.status in PENDING for records in searched for record in records)
 
 
 def widened(cells: Sequence[Cell], searched: Sequence[Sequence[Record]]) -> list[Cell]:
