@@ -63,12 +63,11 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read or induce, then write, draw or summarise."""
-    from hace.draw import DRAWN
+    if args.plot is not None:
+        from hace.draw import DRAWN
 
-    if args.plot is not None and Path(args.plot).suffix.lower() not in DRAWN:
-        raise ConfigError(
-            f"--plot must name a file that ends in one of {', '.join(DRAWN)}. Got {args.plot!r}."
-        )
+        if Path(args.plot).suffix.lower() not in DRAWN:
+            raise ConfigError(f"--plot must end in one of {', '.join(DRAWN)}. Got {args.plot!r}.")
     if args.levels is not None and args.induce is None:
         raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
     if (args.classes is None) != (args.within is None) or (args.within and (args.file or args.induce)):
