@@ -1,8 +1,10 @@
-"""`hace predict` on a folder of photos beside a bare torchvision and timm loop over the same files: `python benchmarks/predict.py`.
+"""`hace predict` on a folder of photos, beside a bare torchvision and timm loop over the same files.
 
-Both run in one process on one thread, in turns, each with the same network, from JPEG files to a CSV file: the bare loop writes
-the best class and its probability, `hace predict` also the answer, its path and the five best classes. Seconds are those of the
-processor, so that other work on the machine matters little. The goal is a ratio of at least 0.9. Both must agree on every photo.
+    python benchmarks/predict.py --photos 2000
+
+Both run in one process on one thread, in turns, with the same network, from JPEG files to a CSV file: the bare loop writes the
+best class and its probability, `hace predict` also the answer, its path and the five best classes. Seconds are those of the
+processor, so other work on the machine matters little. The goal is a ratio of at least 0.9. Both must agree on every photo.
 """
 
 from __future__ import annotations
