@@ -340,7 +340,7 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
     worth = np.broadcast_to(np.array([0.0, 0.3, 0.6, 1.0]), mass.shape)
     alone, own = (AnswerLadder(mass, mass, true, names) for names in (None, np.arange(samples)))
     assert all(np.array_equal(a, b) for a, b in zip(_resampled(alone)[0], _resampled(own)[0], strict=True))
-    assert np.array_equal(detail_draws(alone, worth, 0.9), detail_draws(own, worth, 0.9))
+    assert np.array_equal(drawn(alone, worth, 0.9), drawn(own, worth, 0.9))
     for groups in (None, rng.integers(17, size=samples)):
         ladder = AnswerLadder(np.zeros((samples, 4), dtype=int), mass, true, groups)
         halves, counts, _ = _resampled(ladder)
