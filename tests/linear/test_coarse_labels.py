@@ -192,3 +192,26 @@ def test_weights_count_as_repetitions_with_coarse_labels() -> None:
     weighted = HACEClassifier(h, tol=1e-7).fit(x, y, np.where(twice, 2.0, 1.0))
     repeated = HACEClassifier(h, tol=1e-7).fit(np.concatenate([x, x[twice]]), np.concatenate([y, y[twice]]))
     np.testing.assert_allclose(weighted.predict_proba(x_test), repeated.predict_proba(x_test), atol=1e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ancestor", ["parent", "any"])
+@pytest.mark.parametrize("share", [0.5, 0.8, 0.9])
+def test_the_default_is_never_worse_than_dropping(share: float, ancestor: str) -> None:
+    """On synthetic trees of several shapes; within noise, over all of them."""
+    gains = []
+    for seed in range(4):
+        data = synthetic_features(classes=12 + 4 * seed, dim=16, train=30, test=30, seed=seed)
+        h, train, test = data.hierarchy, data["train"], data["test"]
+        rng = np.random.default_rng(seed)
+        y = np.array(h.nodes, dtype=object)[train.nodes]
+        for i in np.flatnonzero(rng.random(len(y)) < share):
+            above = h.parents(y[i]) if ancestor == "parent" else h.ancestors(y[i])
+            y[i] = above[rng.integers(len(above))] if above else y[i]
+        x, truth = np.asarray(train.x), np.array(h.leaves)[test.labels]
+        right = [
+            HACEClassifier(h, coarse_labels=way).fit(x, y).predict(np.asarray(test.x)) == truth
+            for way in ("auto", "drop")
+        ]
+        gains.append(right[0].mean() - right[1].mean())
+    assert np.mean(gains) > -2 * np.std(gains, ddof=1) / len(gains) ** 0.5 - 0.005

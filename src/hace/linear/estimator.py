@@ -648,7 +648,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         save_classifier(self, path)
 
     def to_onnx(self, path: str | Path) -> None:
-        """Write the model for any ONNX runtime, with the outputs and the document of `hace export` (docs/deployment.md)."""
+        """Write the model for any ONNX runtime, with the outputs and the document of `hace export` (docs/predict.md)."""
         self._check_fitted()
         save_onnx(self, path)
 

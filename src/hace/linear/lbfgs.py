@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections import deque
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -130,7 +130,7 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
     return now
 
 
-def _direction(gradient: Tensor, pairs: deque, precondition: _Inverse) -> Tensor:
+def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], Tensor]) -> Tensor:
     """Minus the inverse Hessian times the gradient, as far as L-BFGS knows it: the recursion of two loops."""
     direction, factors = gradient.clone(), []
     for step, change, inverse in reversed(pairs):
@@ -139,7 +139,7 @@ def _direction(gradient: Tensor, pairs: deque, precondition: _Inverse) -> Tensor
     direction = precondition(direction)
     if pairs:
         _, change, inverse = pairs[-1]
-        direction /= inverse * precondition.squared(change)
+        direction /= inverse * _dot(change, precondition(change))
     for (step, change, inverse), factor in zip(pairs, reversed(factors), strict=True):
         direction.add_(step, alpha=factor - inverse * _dot(change, direction))
     return direction.neg_()
@@ -260,10 +260,11 @@ class _Objective:
         self._length = float(gradient.norm())
         return value + self._decay / 2 * float(point[:-1].square().sum()), gradient
 
-    def preconditioner(self) -> _Inverse:
+    def preconditioner(self) -> Callable[[Tensor], Tensor]:
         """The inverse of S (x) C + weight_decay I, with C as the last point had it; S is known in its principal axes only."""
         if self._curvature is None:  # a first step of length 1; what follows scales itself
-            return _Inverse(max(self._length, np.finfo(float).tiny))
+            scale = 1 / max(self._length, np.finfo(float).tiny)
+            return lambda gradient: gradient * scale
         basis, classes = None, self._curvature
         if self._root is not None:
             turned = self._root.T @ self._curvature.double() @ self._root
@@ -279,41 +280,16 @@ class _Objective:
         )
         largest = max(float(along.max()), float(bias.max()))
         along, rest, bias = ((largest / (t + _FLOOR * largest)).float() for t in (along, rest, bias))
-        basis = None if basis is None else basis.float()
-        return _Inverse(largest, rest, self._axes.float(), along - rest, bias, basis)
+        basis, axes = None if basis is None else basis.float(), self._axes.float()
 
+        def apply(gradient: Tensor) -> Tensor:
+            # In single precision, on a gradient of length 1: it only has to point about the right way.
+            length = max(float(gradient.norm()), np.finfo(float).tiny)
+            turned = (gradient / length).float()
+            turned = turned if basis is None else turned @ basis
+            out = turned * rest
+            out[:-1].addmm_(axes, (axes.T @ turned[:-1]) * (along - rest))
+            out[-1] = turned[-1] * bias
+            return (out if basis is None else out @ basis.T).double().mul_(length / largest)
 
-class _Inverse:
-    """A matrix of (d + 1, K) unknowns: diagonal in the basis of the columns, apart from the principal axes of the rows.
-
-    In single precision, on a gradient of length 1: it only has to point about the right way.
-    """
-
-    def __init__(self, largest: float, *parts: Any) -> None:
-        self._largest, self._parts = largest, parts
-
-    def __call__(self, gradient: Tensor) -> Tensor:
-        """The matrix times a gradient."""
-        if not self._parts:
-            return gradient / self._largest
-        length, _, out = self._turned(gradient)
-        basis = self._parts[-1]
-        return (out if basis is None else out @ basis.T).double().mul_(length / self._largest)
-
-    def squared(self, gradient: Tensor) -> float:
-        """The gradient times the matrix times the gradient."""
-        if not self._parts:
-            return _dot(gradient, gradient) / self._largest
-        length, turned, out = self._turned(gradient)
-        return length**2 * _dot(turned, out) / self._largest
-
-    def _turned(self, gradient: Tensor) -> tuple[float, Tensor, Tensor]:
-        """The length of a gradient, its direction and the product with it, both in the basis."""
-        rest, axes, along, bias, basis = self._parts
-        length = max(float(gradient.norm()), np.finfo(float).tiny)
-        turned = (gradient / length).float()
-        turned = turned if basis is None else turned @ basis
-        out = turned * rest
-        out[:-1].addmm_(axes, (axes.T @ turned[:-1]) * along)
-        out[-1] = turned[-1] * bias
-        return length, turned, out
+        return apply

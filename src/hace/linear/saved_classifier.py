@@ -48,8 +48,7 @@ _PAIRS = "pairs"
 
 def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
     """See :meth:`hace.HACEClassifier.save`."""
-    if Path(path).suffix.lower() != ".safetensors":
-        raise ConfigError(f"path must end in .safetensors: readers go by it. Got {str(path)!r}.")
+    _check_suffix(path, ".safetensors")
     model, document = _model(clf)
     document["estimator"] = _record(clf)
     arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
@@ -58,10 +57,14 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
         files.seal(temporary)
 
 
+def _check_suffix(path: str | Path, suffix: str) -> None:
+    if Path(path).suffix.lower() != suffix:
+        raise ConfigError(f"path must end in {suffix}: readers go by it. Got {str(path)!r}.")
+
+
 def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
     """See :meth:`hace.HACEClassifier.to_onnx`."""
-    if Path(path).suffix.lower() != ".onnx":
-        raise ConfigError(f"path must end in .onnx: readers go by it. Got {str(path)!r}.")
+    _check_suffix(path, ".onnx")
     model, document = for_onnx(*_model(clf))
     x = torch.randn(2, clf.n_features_in_, generator=torch.Generator().manual_seed(0))
     files.write_checked(path, partial(files.write_onnx, model, document, x), files.open_onnx, model, x)
@@ -181,9 +184,7 @@ def _of_run(
     if made["scaling"] == "standard":
         weight = weight / arrays["std"]
         bias = bias - weight @ arrays["mean"]
-    known = head["loss"] or {
-        "name": {"leaves": "cross_entropy", "nodes": "hce"}[document["outputs"]["scores"]]
-    }
+    known = head["loss"] or {"name": "hce" if document["outputs"]["scores"] == "nodes" else "cross_entropy"}
     params = {"loss": known["name"], "loss_params": _plain(known.get("options", {}), "loss_params")}
     leaves = len(document["classes"])
     record = {"params": params, "given": True, "classes": {"dtype": "<U1", "are": "ids"}, "labels": "leaves"}
@@ -194,15 +195,12 @@ def _of_run(
 
 
 def _restored(
-    kind: type[HACEClassifier],
-    document: Mapping[str, Any],
-    arrays: Mapping[str, np.ndarray],
-    h: Hierarchy,
+    kind: Any, document: Mapping[str, Any], arrays: Mapping[str, Any], h: Hierarchy
 ) -> HACEClassifier:
     record = document["estimator"]
     params = {name: _restored_param(value) for name, value in record["params"].items()}
     clf = kind(h if record["given"] else None, **params)
-    clf._reading = _reading(record, _array(arrays, "order", np.int64, (None,)), h)
+    clf._reading = _reading(record, np.array(arrays["order"], dtype=np.int64), h)
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
     check_choice("labels", record["labels"], ("leaves", "nodes"))
     clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
@@ -212,11 +210,9 @@ def _restored(
         if clf.feature_names_in_.shape != (clf.n_features_in_,):
             raise FormatError(f"feature_names must be {clf.n_features_in_} names.")
     outputs = clf.loss_.num_outputs
-    clf.coef_ = _array(arrays, "head.weight", np.float64, (outputs, clf.n_features_in_))
-    clf.intercept_ = _array(arrays, "head.bias", np.float64, (outputs,))
+    clf.coef_ = _array(arrays, "head.weight", (outputs, clf.n_features_in_))
+    clf.intercept_ = _array(arrays, "head.bias", (outputs,))
     clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
-    if not 0 < clf.temperature_ < np.inf:
-        raise FormatError(f"temperature must be a number above 0. Got {clf.temperature_}.")
     clf.n_iter_, clf.history_ = int(record["iterations"]), _restored_param(record["history"])
     clf._calls = int(record["calls"])
     seen = np.array(record["seen"], dtype=np.int64)
@@ -245,10 +241,12 @@ def _reading(record: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> Labe
         if reading.hierarchy != h:
             raise FormatError("hierarchy must be the flat one over the values of classes if none was given.")
         return reading
-    if len(order) == 0 or not 0 <= order.min() <= order.max() < h.num_leaves:
-        raise FormatError(f"order must hold labels from 0 to {h.num_leaves - 1}.")
-    if len(np.unique(order)) < len(order):
-        raise FormatError("order must hold each label once.")
+    if (
+        not len(order)
+        or not set(order.tolist()) <= set(range(h.num_leaves))
+        or len(np.unique(order)) < len(order)
+    ):
+        raise FormatError(f"order must hold labels from 0 to {h.num_leaves - 1}, each once.")
     type_ = _TYPES[_dtype(classes["dtype"]).kind]
     return reading_of(h, order, type_, positions=classes["are"] == "positions")
 
@@ -261,19 +259,11 @@ def _dtype(name: Any) -> np.dtype:
     return np.dtype(str) if dtype.kind == "U" else dtype
 
 
-def _array(
-    arrays: Mapping[str, np.ndarray], name: str, dtype: type, shape: tuple[int | None, ...]
-) -> np.ndarray:
+def _array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
     """An array of a file, checked; a copy, since the file stays open behind it."""
     array = arrays[name]
-    wanted = tuple(got if want is None else want for got, want in zip(array.shape, shape, strict=False))
-    if array.ndim != len(shape) or array.shape != wanted or array.dtype != dtype:
-        wanted = tuple("any" if size is None else size for size in shape)
-        raise FormatError(
-            f"{name} must be {np.dtype(dtype).name} of shape {wanted}. Got {array.dtype} {array.shape}."
-        )
-    if not np.isfinite(array).all():
-        raise FormatError(f"{name} must be finite.")
+    if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
+        raise FormatError(f"{name} must be finite float64 of shape {shape}. Got {array.dtype} {array.shape}.")
     return array.copy()
 
 
