@@ -29,7 +29,7 @@ def test_resnet18_learns_real_images(real_data: Callable[[str], Path], tmp_path:
     root = str(cifar_binary(tmp_path / "data", splits))
     for method, columns in (("sce", 100), ("hace", 120)):
         config = replace(
-            train_preset(f"cifar100/resnet18/{method}", root),
+            train_preset(f"cifar100/resnet18/{method}", root=root),
             per_class=2,
             epochs=2,
             batch_size=25,
