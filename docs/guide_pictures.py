@@ -37,8 +37,7 @@ from hace import (
     load_backbone,
 )
 from hace.data import Samples, synthetic_features, synthetic_images
-from hace.draw import draw_hierarchy
-from hace.draw.layout import lay_out
+from hace.draw import draw_hierarchy, lay_out
 from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
 from hace.formats.readers import animals_hierarchy

@@ -19,7 +19,7 @@ from matplotlib.patches import Circle
 from PIL import Image
 
 from hace import CrossEntropyLoss, HACELoss, Hierarchy
-from hace.draw.layout import lay_out
+from hace.draw import lay_out
 from hace.draw.picture import _colours, _label, _ring_edges, _sector
 from hace.formats.readers import animals_hierarchy
 

@@ -16,7 +16,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 
-from hace.draw.layout import PALETTE, Cells, caption, drawable, lay_out
+from hace.draw import PALETTE, Cells, caption, drawable, lay_out
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy

@@ -20,12 +20,13 @@ from hace.losses import kernels, numerics, tables
 from hace.losses.base import HierarchicalLoss, LossOptions
 from hace.losses.distance_losses import LeafDistances, padded
 from hace.losses.fused_linear import Layer, PathRanges, path_losses
-from hace.losses.head import Outputs
+from hace.losses.head import Head, Outputs, TableModule
 from hace.losses.kernels import BatchLabels, Call, kernel_loss, make_call, on_cuda, tree_places
-from hace.losses.unseen import LeaveOneOut
+from hace.losses.tables import path_entries
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
+
 
 _CLASS_CHUNK = 256  # classes whose soft labels are held at once when targets are soft already
 _ENTRIES = 1 << 22  # (sample, table entry) products held at once
@@ -46,7 +47,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
         distance: distance of the soft labels.
         aggregate: whether R aggregates; without it, q* is softmax(z) itself.
-        unseen: weight of the leave-one-out term, see :class:`hace.losses.unseen.LeaveOneOut`; with ``outputs="nodes"`` only.
+        unseen: weight of the leave-one-out term, see :class:`LeaveOneOut`; with ``outputs="nodes"`` only.
         outputs: what the head's columns are; see :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
         **shared: ``labels``, ``weight``, ``ignore_index`` and ``reduction``, as in every loss.
@@ -298,3 +299,87 @@ class TableLoss(HierarchicalLoss):
         if self.aggregate:
             return self.head.aggregate(z)
         return self.head.to_nodes(z.log_softmax(dim=1), 0.0)
+
+
+_TRIPLES = 1 << 24  # (sample, ancestor, output) triples held at once on a DAG
+
+
+class LeaveOneOut(TableModule):
+    r"""For every ancestor s of a label y: without the branch that leads to y, the own output of s is to win.
+
+    .. math:: u(z, y) = \sum_{s \text{ above } y} \Big(\operatorname{logsumexp}_{i \notin B(s, y)} z_i - z_s\Big)
+
+    B(s, y) are the children of s that are y or above it, and everything below them. A model without that branch has never
+    seen y, and s is the most specific true answer it has. On a tree B is a range of columns: see
+    :func:`hace.losses.numerics.outside_log_sums`. On a DAG every (sample, ancestor) pair has a mask of its own.
+    """
+
+    def __init__(self, head: Head, label_nodes: IntArray) -> None:
+        super().__init__()
+        h = head.hierarchy
+        self.head = head
+        self.constant("label_nodes", label_nodes)
+        if h.is_tree:
+            self.constant("end", h.subtree_ends)
+            self.constant("above", np.maximum(h.parent_nodes, 0))
+            self.constant("is_top", h.parent_nodes < 0)
+            start, node, _ = path_entries(h, label_nodes)
+            self.longest = int(np.diff(start).max())
+            self.constant("start", start)
+            self.constant("node", node)
+            return
+        # Per label: its ancestors, and the edges from them down to nodes at or above the label.
+        up = [h.ancestors(h.nodes[v], include_self=True) for v in label_nodes.tolist()]
+        edges = [[(h.index(p), h.index(c)) for c in nodes for p in h.parents(c)] for nodes in up]
+        slots = [{s: i for i, s in enumerate(dict.fromkeys(s for s, _ in row))} for row in edges]
+        self.longest, self.most = max(map(len, edges)), max(map(len, slots))
+        self.constant("start", np.cumsum([0, *map(len, edges)]))
+        flat = [(c, slot[s]) for row, slot in zip(edges, slots, strict=True) for s, c in row]
+        child, slot = np.array(flat, dtype=np.int64).reshape(-1, 2).T
+        self.constant("child", child)
+        self.constant("slot", slot)
+        self.constant("first", np.cumsum([0, *map(len, slots)]))
+        self.constant("ancestor", np.array([s for slot in slots for s in slot], dtype=np.int64))
+
+    def forward(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, N) logits and (B,) labels -> (B,) terms."""
+        if self.head.hierarchy.is_tree:
+            entry, _ = padded(rows, self.start, self.longest)
+            path = self.node[entry]  # filled up with tops, which have no term
+            return self._of_nodes(z, path).sum(dim=1).to(z.dtype)
+        few = max(1, _TRIPLES // max(1, self.most * z.shape[1]))
+        parts = zip(z.split(few), rows.split(few), strict=True)
+        return torch.cat([self._on_dag(*part) for part in parts])
+
+    def mixed(self, z: Tensor, mass: Tensor) -> Tensor:
+        """(B, N) logits and (B, labels) masses -> (B,) sums of the labels' terms times their masses."""
+        if self.head.hierarchy.is_tree:
+            every = torch.arange(z.shape[1], device=z.device).expand(len(z), -1)
+            along = numerics.sum_down(self._of_nodes(z, every), self.head.levels)
+            terms = along.index_select(1, self.label_nodes).to(z.dtype)
+        else:
+            labels = torch.arange(len(self.label_nodes), device=z.device)
+            terms = torch.stack([self(z, label.expand(len(z))) for label in labels], dim=1)
+        return numerics.table_cross_entropy(-terms, mass)  # 0 times inf is 0
+
+    def _of_nodes(self, z: Tensor, nodes: Tensor) -> Tensor:
+        """(B, K) the terms of the parents of nodes (B, K) of a tree, whose branches are left out; 0 for a top."""
+        rest = numerics.outside_log_sums(z, nodes, self.end[nodes])
+        return (rest - z.to(rest.dtype).gather(1, self.above[nodes])).masked_fill(self.is_top[nodes], 0.0)
+
+    def _on_dag(self, z: Tensor, rows: Tensor) -> Tensor:
+        """Masks of what is outside B(s, y): (B, A, N), with A slots for the ancestors of a label."""
+        entry, real = padded(rows, self.start, self.longest)
+        sample, place = real.nonzero(as_tuple=True)
+        child, slot = self.child[entry[sample, place]], self.slot[entry[sample, place]]
+        size = self.head.below_first[child + 1] - self.head.below_first[child]
+        pair = torch.repeat_interleave(torch.arange(len(child), device=z.device), size)
+        within = torch.arange(len(pair), device=z.device) - (size.cumsum(0) - size)[pair]
+        below = self.head.below[self.head.below_first[child][pair] + within].long()
+        outside = torch.ones(len(z), self.most, z.shape[1], dtype=torch.bool, device=z.device)
+        outside[sample[pair], slot[pair], below] = False
+        wide = z.to(numerics.wide_dtype(z))
+        rest = numerics.log_sum(wide[:, None, :].masked_fill(~outside, -torch.inf))
+        ancestor, present = padded(rows, self.first, self.most)
+        own = wide.gather(1, self.ancestor[ancestor])
+        return torch.where(present, rest - own, 0.0).sum(dim=1).to(z.dtype)
