@@ -258,7 +258,7 @@ def load_texts(
     of, splits = np.array([split_name(row.get(split, "train")) for _, row in rows]), {}
     for name in ordered_splits(of.tolist()):
         here = np.flatnonzero(of == name)
-        texts = [rows[i][1][column].strip() for i in here]
+        texts = [rows[i][1][column].strip() for i in here.tolist()]
         splits[name] = Texts(h, nodes[here], [f"row {i + 1}" for i in here], texts)
     return Dataset(root.stem, h, splits, source={"column": column})
 

@@ -358,8 +358,8 @@ BUILTIN = {"animals": animals_hierarchy, "cifar100": cifar100_hierarchy}
 
 
 def _built_in(name: str, columns: list[str], root: bool) -> Hierarchy:
-    with resources.files("hace.formats").joinpath(f"{name}.csv").open(encoding="utf-8", newline="") as file:
-        rows = sorted(csv.DictReader(file), key=lambda row: int(row["label"]))
+    lines = resources.files("hace.formats").joinpath(f"{name}.csv").read_text(encoding="utf-8").splitlines()
+    rows = sorted(csv.DictReader(lines), key=lambda row: int(row["label"]))
     paths, leaves = [[row[column] for column in columns] for row in rows], [row[columns[-1]] for row in rows]
     hierarchy = Hierarchy.from_paths(paths, leaves=leaves, level_names=columns)
     return hierarchy.with_root() if root else hierarchy

@@ -55,8 +55,8 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
     except HaceError:  # it has none
         calibration = None
     # The page shows single samples among all classes: promises about groups, a region or a prior are not its own.
-    special = calibration is None or calibration.pool or calibration.subset or calibration.prior
-    promises = [] if special else calibration.thresholds
+    plain = calibration and not (calibration.pool or calibration.subset or calibration.prior)
+    promises = calibration.thresholds if calibration and plain else []
     return {
         "kinds": predictor.kinds,
         "input": {"features": predictor.width if "features" in predictor.kinds else None},
