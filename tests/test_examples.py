@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.forked import forks, free_port, run_ranks
+from tests.processes import free_port, run_ranks
 from tests.tutorial import in_process
 
 FOLDER = Path(__file__).parents[1] / "examples"
@@ -29,7 +29,6 @@ def run_as(rank: int, path: Path, port: int, said: Path) -> None:
 
 
 @pytest.mark.slow
-@forks
 @pytest.mark.filterwarnings("default")  # of the libraries they use
 @pytest.mark.parametrize("path", sorted(FOLDER.glob("*.py")), ids=lambda path: path.stem)
 def test_the_example_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

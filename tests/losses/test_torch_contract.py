@@ -15,7 +15,6 @@ from torch import Tensor, nn
 import hace
 from hace import HACELoss, Hierarchy, build_loss
 from hace.losses import kernels
-from tests.forked import forks, run_ranks
 from tests.hierarchies import NAMED
 from tests.loss_cases import (
     CASES,
@@ -29,6 +28,7 @@ from tests.loss_cases import (
     logits,
     with_gradient,
 )
+from tests.processes import run_ranks
 
 
 @pytest.fixture(params=[KERNEL, PURE], ids=["kernel", "pure"])
@@ -336,7 +336,6 @@ def train_in_two_processes(rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-@forks
 def test_two_processes_have_the_gradient_of_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     run_ranks(train_in_two_processes, str(tmp_path))

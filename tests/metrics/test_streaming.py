@@ -18,8 +18,8 @@ from hace.decisions import GuaranteedThreshold
 from hace.errors import ConfigError, HierarchyError
 from hace.metrics.curves import THRESHOLDS
 from hace.metrics.measures import level_titles
-from tests.forked import FORK, forks, run_ranks
 from tests.hierarchies import ANIMALS, DAG_FOREST, RAGGED
+from tests.processes import SPAWN, run_ranks
 
 torchmetrics = pytest.importorskip("torchmetrics")
 
@@ -287,13 +287,12 @@ def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
 
 
 @pytest.mark.slow
-@forks
 def test_two_processes_equal_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     shape = "ragged"
     h = SHAPES[shape].build()
     z, y = sample(h)
-    with FORK.Manager() as manager:
+    with SPAWN.Manager() as manager:
         results = manager.dict()
         run_ranks(_one_of_two, str(tmp_path / "meeting"), shape, results)
         for rank in (0, 1):

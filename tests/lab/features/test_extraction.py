@@ -23,7 +23,7 @@ from hace.lab.features.backbones import Backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, manifest_differences
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
-from tests.forked import FORK, forks
+from tests.processes import SPAWN
 
 DATA = toy_images()
 
@@ -138,14 +138,13 @@ def as_rank(rank: int, command: list[str], said: Path) -> None:
 
 
 @pytest.mark.slow
-@forks
 def test_killed_again_and_again_it_ends_with_the_same_bytes(
     whole: Path, weights: Path, tmp_path: Path
 ) -> None:
     """A real SIGKILL, in the middle of writing the manifest, a shard, a later shard and the final manifest."""
     command = [*COMMAND.split(), "--checkpoint", str(weights), "--out", str(tmp_path / "out")]
     for files in (0, 7, 2, 2):
-        child = FORK.Process(target=killed_after, args=(files, command))
+        child = SPAWN.Process(target=killed_after, args=(files, command))
         child.start()
         child.join()
         assert child.exitcode == -signal.SIGKILL
@@ -190,12 +189,11 @@ def test_a_second_extraction_leaves_the_files_of_the_first_alone(
     assert content(out) == content(whole)
 
 
-@forks
 def test_two_processes_at_once_equal_one(whole: Path, weights: Path, tmp_path: Path) -> None:
     """RANK and WORLD_SIZE as torchrun sets them."""
     command = [*COMMAND.split(), "--checkpoint", str(weights), "--out", str(tmp_path / "out")]
     said = [tmp_path / f"{rank}.txt" for rank in range(2)]
-    started = [FORK.Process(target=as_rank, args=(rank, command, said[rank])) for rank in range(2)]
+    started = [SPAWN.Process(target=as_rank, args=(rank, command, said[rank])) for rank in range(2)]
     for process in started:
         process.start()
     for process in started:

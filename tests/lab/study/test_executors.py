@@ -24,8 +24,8 @@ from hace.lab.study.executors import Cluster, Job, JobResult, Processes
 from hace.lab.study.folder import read_study
 from hace.lab.study.presets import METHODS
 from tests.data_layouts import write_image
-from tests.forked import free_port
 from tests.lab.study.fake_slurm import FakeSlurm
+from tests.processes import free_port
 from tests.study_files import outcomes, plants_study, study_options
 from tests.train_cases import tiny
 

@@ -24,7 +24,7 @@ from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import data_of
 from hace.lab.train.loop import ProcessGroup, counted
 from hace.lab.train.train import training_task
-from tests.forked import forks, free_port, run_ranks
+from tests.processes import free_port, run_ranks
 from tests.train_cases import arguments, end_state, log_of, tiny
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
@@ -95,7 +95,6 @@ def train_as(rank: int, words: list[str], port: int, said: Path) -> None:
 
 
 @pytest.mark.slow
-@forks
 def test_two_processes_train_the_same_model_as_one(tmp_path: Path) -> None:
     settings = ["train", *ODD, "--accumulate=2", "--clip_norm=1.0", "--out"]
     assert main([*settings, str(tmp_path / "one")]) == 0

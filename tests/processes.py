@@ -1,4 +1,4 @@
-"""Processes of a test, forked from it: torch is loaded already, so a real process costs milliseconds."""
+"""Processes of a test, started afresh: a fork of a test's process may hang on a lock that one of its threads held."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ import socket
 from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch.multiprocessing
 
-FORK = multiprocessing.get_context("fork")
-# Python 3.12 and later warn of threads, of which the test's process has none that hold a lock.
-forks = pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
+SPAWN = multiprocessing.get_context("spawn")
 
 
 def free_port() -> int:
@@ -24,4 +21,4 @@ def free_port() -> int:
 
 def run_ranks(function: Callable[..., None], *arguments: Any, ranks: int = 2) -> None:
     """Run `function(rank, *arguments)` in so many processes, and raise what one of them raises."""
-    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method="fork")  # type: ignore[attr-defined]
+    torch.multiprocessing.start_processes(function, arguments, nprocs=ranks, start_method="spawn")  # type: ignore[attr-defined]
