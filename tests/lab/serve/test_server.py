@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -335,9 +335,9 @@ def test_stopped_and_restarted_under_load_no_answer_is_lost_in_silence(
     try:
         with ThreadPoolExecutor(40) as pool:
             answers = [pool.submit(ask, i) for i in range(40)]
-            while not (waiting := httpx.get(f"{address}/health", timeout=60).json()["waiting"]):
-                time.sleep(0.01)
+            wait(answers, return_when=FIRST_COMPLETED)
             done = sum(answer.done() for answer in answers)
+            waiting = httpx.get(f"{address}/health", timeout=60).json()["waiting"]
             process.send_signal(signal.Signals[how])
             process.wait(60)
             process = started(demo[0], port)
