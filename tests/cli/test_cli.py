@@ -353,8 +353,11 @@ def test_hierarchy_draws(suffix: str, edges: Path) -> None:
         (["edges.csv", "--option", "ids"], ["NAME=VALUE", "'ids'"]),
         (["edges.csv", "--option", "format=csv"], ["NAME=VALUE", "'format=csv'"]),
         (["edges.csv", "--option", "idz=path"], ["idz", "Did you mean 'ids'?"]),
-        (["edges.csv", "--to", "json", "out.json", "--plot", "out.pdf"], ["--plot must name", "out.pdf"]),
-        (["edges.csv", "--plot", "out.gif"], ["--plot must name", ".html, .svg, .png", "out.gif"]),
+        (
+            ["edges.csv", "--to", "json", "out.json", "--plot", "out.pdf"],
+            ["--plot must end in one of", "out.pdf"],
+        ),
+        (["edges.csv", "--plot", "out.gif"], ["--plot must end in one of", ".html, .svg, .png", "out.gif"]),
         (["cifar10"], ["cifar10: there is no such file", "built-in 'cifar100'"]),
         (["edges.csv", "-o", "label=y"], ["on the command line: -o columns=top,...,leaf"]),
         (["edges.csv", "--plot", "nowhere/out.html"], ["nowhere", "Create it first"]),

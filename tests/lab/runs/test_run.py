@@ -74,8 +74,7 @@ def test_a_run_that_was_killed_between_its_first_files_can_start_again(tmp_path:
 KILLED = """
 import os, sys
 from tests.lab.runs.test_run import *
-from hace.files import writing
-writing.os = type("os", (), {"fsync": lambda _: os.kill(os.getpid(), 9)})  # the file is written, and not yet in place
+os.fsync = lambda _: os.kill(os.getpid(), 9)  # the file is written, and not yet in place
 with start_run(sys.argv[1], CONFIG, DATA, H):
     pass
 """
