@@ -28,6 +28,7 @@ MEASURED = (
     "docs/paper.md",
     "docs/performance.md",
     "docs/results.md",
+    "docs/serve.md",
     "docs/training.md",
     "docs/when-it-helps.md",
     "docs/unseen.md",
