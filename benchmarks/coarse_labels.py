@@ -8,7 +8,7 @@
     python benchmarks/coarse_labels.py clean-defaults cub      # and on all labels, against the paper's loss
 
 A training set has k samples per class with the label of the class; the others have that of its parent. DATA is "made-up" (40
-classes in 8 groups, 64 unit-length features, 15 % fine labels), "shop" (the same, but 12 of the 40 classes are alone in their
+classes in 8 groups, 64 unit-length features, 15% fine labels), "shop" (the same, but 12 of the 40 classes are alone in their
 group, as avocado under avocado, and the others in groups of 2 to 7), "embedded" (hace.data.synthetic_features), "cub" or
 "cifar" (frozen features of CUB-200, reduced to 256 dimensions by the principal axes of the training set, and CIFAR-100, from
 the folders cub200_features_lite0, cub200_hierarchy and cifar100_features_lite0 of --data or HACE_TEST_DATA), or "own" (a
@@ -17,7 +17,7 @@ takes the first training samples of each class; the tables of L-BFGS (decays, de
 
 Mini-batch tables choose the rate on a tenth of the training samples, whose classes are taken as known for this purpose, for
 every method alike; then the head is judged on the test set without a refit. Top-1 in %, means over seeds; in brackets the
-95 % interval of the difference from dropping the coarse labels (on clean labels: from the first row; of a random start: from
+95% interval of the difference from dropping the coarse labels (on clean labels: from the first row; of a random start: from
 the same method started from zeros), by a bootstrap over seeds and test samples. One thread.
 """
 
@@ -309,7 +309,7 @@ def one_seed(table: str, name: str, data: Data, known: Known, seed: int) -> dict
 
 
 def interval(first: list[Right], second: list[Right]) -> tuple[float, float]:
-    """95 % of the mean difference in points, over seeds and test samples drawn again."""
+    """95% of the mean difference in points, over seeds and test samples drawn again."""
     difference = np.stack(first).astype(np.float32) - np.stack(second)
     rng = np.random.default_rng(0)
     seeds, samples = difference.shape

@@ -50,9 +50,9 @@ SIMULATED = ("cross-entropy", "HACE")
 SPLITS = 500
 CALIBRATION = (200, 1000)
 PROMISES = {  # accuracy, confidence, of
-    "95 % of samples, on average": (0.95, None, "samples"),
-    "95 % of samples, confidence 0.9": (0.95, 0.9, "samples"),
-    "90 % of answers, confidence 0.9": (0.9, 0.9, "answers"),
+    "95% of samples, on average": (0.95, None, "samples"),
+    "95% of samples, confidence 0.9": (0.95, 0.9, "samples"),
+    "90% of answers, confidence 0.9": (0.9, 0.9, "answers"),
 }
 RULES = {
     "walk down": ("threshold", True),
@@ -219,7 +219,7 @@ def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
     for title, number in dict.fromkeys(row[:2] for row in found):
         values = np.array([row[2:] for row in found if row[:2] == (title, number)]).T
         low, high = 100 * values.min(axis=1), 100 * values.max(axis=1)
-        ranges = [f"{a:.{d}f} to {b:.{d}f} %" for a, b, d in zip(low, high, (2, 2, 1, 1), strict=True)]
+        ranges = [f"{a:.{d}f} to {b:.{d}f}%" for a, b, d in zip(low, high, (2, 2, 1, 1), strict=True)]
         print(f"| {title} | {number:,} | {' | '.join(ranges)} |", flush=True)
 
 
@@ -249,9 +249,9 @@ def show(values: np.ndarray) -> str:
 def how_specific(heads: list[Head]) -> None:
     """Print the second table."""
     print(
-        "\nspecificity of the answers where at most 10, 5 and 1 % of the samples get a false one, on average"
+        "\nspecificity of the answers where at most 10, 5 and 1% of the samples get a false one, on average"
     )
-    print("| head | rule | 90 % | 95 % | 99 % |\n| --- | --- | --- | --- | --- |")
+    print("| head | rule | 90% | 95% | 99% |\n| --- | --- | --- | --- | --- |")
     for data in dict.fromkeys(head.data for head in heads):
         few = [head for head in heads if head.data == data]
         values = specificities(few)

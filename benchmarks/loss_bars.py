@@ -75,6 +75,8 @@ def path_rows(one: float, two: float, smoothing: float, sums: bool = True) -> tu
     if sums:
         build = lambda h: hace.HACELoss(h, 0.5, outputs="paths")  # noqa: E731
         rows.append(Row("HACE over path sums / HACE", build, 1.5, over=over_nodes))
+        unseen = lambda h: hace.HACELoss(h, 0.5, unseen=0.3)  # noqa: E731
+        rows.append(Row("HACE with the leave-one-out term / HACE", unseen, over=over_nodes))
     return tuple(rows)
 
 

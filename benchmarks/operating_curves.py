@@ -98,7 +98,7 @@ def report(
     at_zero = predict(q, h, "threshold", threshold=0.0, constrained=False, **form)
     print(
         f"| {name} | {area:.4f} | {ours.area:.4f} | {apart(theirs, ours):.1e} | {grid.area:.4f} | {walk.area:.4f} "
-        f"| {100 * ours.precision[0]:.1f} % | {len(set(at_zero.ids)):,} |",
+        f"| {100 * ours.precision[0]:.1f}% | {len(set(at_zero.ids)):,} |",
         flush=True,
     )
 

@@ -10,11 +10,11 @@ threshold up to 1 excludes a false answer. "answers" is the share of calibration
 others were refused, only the lucky ones would be left: "false there" is what they get. "false" and "broken" are over all
 calibrations, those that answer nothing included: what is promised.
 
-Second table: 60 classes in a tree of three levels, an over-confident model, at most 10 % of all samples with a false answer, on
+Second table: 60 classes in a tree of three levels, an over-confident model, at most 10% of all samples with a false answer, on
 average. "fixed": each of four rules, chosen beforehand. "most detailed rule": of the four, the one whose answers to the
 calibration samples carry most information. "most detailed model": the same among eight models of equal quality, with the rule
-"threshold". "strictest promise": of six promises, 80 to 96 % of samples, the strictest that answers half of the calibration
-samples; 10 % plus what its false answers exceed its own promise by. In brackets: standard errors.
+"threshold". "strictest promise": of six promises, 80 to 96% of samples, the strictest that answers half of the calibration
+samples; 10% plus what its false answers exceed its own promise by. In brackets: standard errors.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def risk(found: Outcomes, threshold: float, of: str) -> float:
 
 
 def percent(value: float, digits: int = 1) -> str:
-    return f"{100 * value:.{digits}f} %"
+    return f"{100 * value:.{digits}f}%"
 
 
 def lucky(draws: int) -> None:

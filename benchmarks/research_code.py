@@ -162,7 +162,7 @@ def decisions(h: Hierarchy) -> None:
         note = f"of the {int(passed.sum())} in which a node below the root passes; else its answer is its first class"
         row(
             f"hierarchical_decision_rules, {name}",
-            f"{100 * same:.1f} % of answers",
+            f"{100 * same:.1f}% of answers",
             ratio(lambda rule=rule: rule.decode(p @ events), own),
             note if rule is at_half else "",
         )

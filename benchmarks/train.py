@@ -6,9 +6,9 @@ Two ratios, each of measurements taken in turn in one run. Seconds are those of 
 of each side counts, so that other work on the machine counts little:
 
 - the loss's share of a step (forward and backward of loss and model, and the optimiser's update), for HACE as for
-  cross-entropy over the same 120 outputs: at most 1 %;
+  cross-entropy over the same 120 outputs: at most 1%;
 - the loop of `hace train` (mixing, accumulation, precision, counting, checks, checkpoints and the log included) over a
-  bare loop written by hand, on the same batches: at most 5 %.
+  bare loop written by hand, on the same batches: at most 5%.
 """
 
 from __future__ import annotations
@@ -124,10 +124,10 @@ def main() -> int:
     for name in LOSSES:
         share = loss_share(name, args.batch, step)
         failed |= share > 0.01
-        print(f"loss {name:<22} {share:8.3%} of a step   (at most 1 %)")
+        print(f"loss {name:<22} {share:8.3%} of a step   (at most 1%)")
     overhead = with_loop / step - 1
     failed |= overhead > 0.05
-    print(f"loop over a bare one        {overhead:8.3%}              (at most 5 %)")
+    print(f"loop over a bare one        {overhead:8.3%}              (at most 5%)")
     return int(failed)
 
 

@@ -1,6 +1,6 @@
 """The pictures of docs/when-it-helps.md and docs/results.md, from the kept results: python evidence/draw.py
 
-Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95 % interval. The picture is drawn
+Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95% interval. The picture is drawn
 twice, the second time for screens as narrow as a phone's.
 """
 
@@ -31,9 +31,9 @@ COARSE = (  # title, study, labels
     ("CIFAR-100, 1 fine label per class", "cifar100-low-shot", "1 a class + parent"),
     ("CIFAR-100, 5 fine labels per class", "cifar100-low-shot", "5 a class + parent"),
     ("HWU64, 5 fine labels per class", "confirm-hwu64-labels", "5 a class + parent"),
-    ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95 % parent"),
-    ("CIFAR-100 pixels, 10 fine labels", "cifar100-end-to-end-mixed-100", "90 % parent"),
-    ("CIFAR-100 pixels, 50 fine, 2 epochs", "cifar100-end-to-end-mixed", "90 % parent"),
+    ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95% parent"),
+    ("CIFAR-100 pixels, 10 fine labels", "cifar100-end-to-end-mixed-100", "90% parent"),
+    ("CIFAR-100 pixels, 50 fine, 2 epochs", "cifar100-end-to-end-mixed", "90% parent"),
 )
 FINE = (
     ("CUB-200, all labels", "cub200-clean-first", "all labels"),
@@ -45,11 +45,11 @@ FINE = (
     ("HWU64, 5 labels per class", "confirm-hwu64-labels", "5 a class"),
     ("CUB-200, 1 label per class", "cub200-low-shot", "1 a class"),
     ("CIFAR-100, 1 label per class", "cifar100-low-shot", "1 a class"),
-    ("CUB-200, 40 % wrong, same genus", "cub200-noisy-labels", "40 % wrong within parent"),
-    ("CIFAR-100, 40 % wrong, same group", "cifar100-noisy-labels", "40 % wrong within parent"),
-    ("HWU64, 40 % wrong, same group", "confirm-hwu64-labels", "40 % wrong within parent"),
-    ("CUB-200, 40 % wrong, anywhere", "cub200-noisy-labels", "40 % wrong anywhere"),
-    ("CIFAR-100, 40 % wrong, anywhere", "cifar100-noisy-labels", "40 % wrong anywhere"),
+    ("CUB-200, 40% wrong, same genus", "cub200-noisy-labels", "40% wrong within parent"),
+    ("CIFAR-100, 40% wrong, same group", "cifar100-noisy-labels", "40% wrong within parent"),
+    ("HWU64, 40% wrong, same group", "confirm-hwu64-labels", "40% wrong within parent"),
+    ("CUB-200, 40% wrong, anywhere", "cub200-noisy-labels", "40% wrong anywhere"),
+    ("CIFAR-100, 40% wrong, anywhere", "cifar100-noisy-labels", "40% wrong anywhere"),
 )
 CURVES = {  # method and dilution in results: title and colour in the picture of rates
     ("sce", ""): ("cross-entropy", "#555555"),

@@ -1,7 +1,7 @@
 """What each method changes against cross-entropy, with every comparison of a study counted: effects.csv.
 
-One row per labels, method and metric: method minus reference, its 95 % interval, its p-value before and after Holm's correction
-for all comparisons of the study in that metric, and the smallest effect that would have been found in 80 % of repetitions,
+One row per labels, method and metric: method minus reference, its 95% interval, its p-value before and after Holm's correction
+for all comparisons of the study in that metric, and the smallest effect that would have been found in 80% of repetitions,
 without and with that correction.
 
 Intervals are paired over seeds and test samples where runs keep what a metric needs of each sample. Otherwise interval, p-value
@@ -64,7 +64,7 @@ def metrics(results: Results) -> list[Metric]:
     names = () if hierarchy is None else level_names(hierarchy)
     found = [m for m in HEADLINES if m.title not in ("HD@20", "iF1", "full path", "AURC")]
     found += [Metric((BY_LEVEL, name), f"accuracy, {name}") for name in names[:-1]]
-    found += [Metric(SURE_DETAIL, "detail at 95 %")] if names else []
+    found += [Metric(SURE_DETAIL, "detail at 95%")] if names else []
     raw = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in names[-1:]]
     return [*found, *raw, *(calibrated(m) for m in raw)]
 

@@ -1,7 +1,7 @@
 """End to end on the pixels of CIFAR-100: python evidence/end_to_end.py STUDY --data FOLDER --work FOLDER [--dry-run]
 
     python evidence/end_to_end.py clean --data data --work work      # all labels known, 11 methods
-    python evidence/end_to_end.py mixed --data data --work work      # 90 % of the labels known only to their superclass
+    python evidence/end_to_end.py mixed --data data --work work      # 90% of the labels known only to their superclass
     python evidence/end_to_end.py mixed-100 --data data --work work  # the same with fewer images, for more epochs
 
 A ResNet-10 of width 16 instead of 64 whose first convolution has stride 2, from random weights, trained by the engine of `hace
@@ -163,8 +163,8 @@ DROP = ("sce_drop",)
 STUDIES = {
     "clean": {"clean": _CLEAN},
     "mixed": {
-        "mixed": coarse("90 % of the labels known to their superclass", "cifar100", MIXED, 2),
-        "dropped": coarse("the other 10 %, as many steps", "cifar100", DROP, 20),
+        "mixed": coarse("90% of the labels known to their superclass", "cifar100", MIXED, 2),
+        "dropped": coarse("the other 10%, as many steps", "cifar100", DROP, 20),
     },
     "mixed-100": {
         "mixed": coarse("100 images of each class, 90 of them known to their superclass", FIRST, MIXED, 12),

@@ -35,7 +35,7 @@ BASE_RATES = {  # half decades: three decades for each optimiser
 }
 ENDED = ("finished", "diverged")
 CONFIRMED = "sce,hace,hace_tuned,sce_paths,sce_paths_0.5,soft_margin"
-SITUATIONS = ("", "5 a class", "5 a class + parent", "40 % wrong within parent")
+SITUATIONS = ("", "5 a class", "5 a class + parent", "40% wrong within parent")
 
 
 class Data(NamedTuple):

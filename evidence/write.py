@@ -296,7 +296,7 @@ def _over_seeds(effect: dict[str, str]) -> bool:
 
 def _header(column: str) -> str:
     """A kind of labels in words: "1 a class + parent" is "1 per class, rest coarse"."""
-    shown = column.replace(" %", "%").replace(" a class", " per class").replace(" + parent", ", rest coarse")
+    shown = column.replace(" a class", " per class").replace(" + parent", ", rest coarse")
     shown = shown.replace("% wrong within parent", "% wrong, same group").replace(
         "% wrong any", "% wrong, any"
     )

@@ -164,7 +164,7 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
             "classes": hierarchy.num_leaves,
             "nodes": hierarchy.num_nodes,
             "samples": {"train": 100, "test": 40},
-            "changed": {"40 % wrong within parent": 0.2},
+            "changed": {"40% wrong within parent": 0.2},
         }
         for name in dict.fromkeys(record.key.dataset for record in records)
     }

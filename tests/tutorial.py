@@ -4,7 +4,7 @@
     python -m tests.tutorial --write docs/tutorials/*.md    # put what the commands print into the pages
 
 A block with a title is a file of that name. In a `console` block, lines that start with "$ " are commands, and what follows is
-their output, in which "..." matches anything and a decimal number one within 2 %, since processors round differently; progress,
+their output, in which "..." matches anything and a decimal number one within 2%, since processors round differently; progress,
 on stderr, is not shown. An output that starts with "hace: " is an error message, and the command must fail. Blocks of other
 languages are not run.
 """

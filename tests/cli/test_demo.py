@@ -32,7 +32,7 @@ def test_the_demo(tmp_path: Path) -> None:
     assert all(record.status == "finished" for record in finals)
     keys = [record.key for record in finals]
     assert {key.seed for key in keys} == {0, 1, 2, 3, 4}
-    assert {key.labels for key in keys} == {"", "80 % parent"}
+    assert {key.labels for key in keys} == {"", "80% parent"}
     assert {key.method for key in keys if not key.labels} >= {"hace", "sce", "hace_shuffled"}
     assert {key.method for key in keys if key.labels} >= {"hace", "sce", "sce_drop"}
     assert all(0.5 < (record.top1 or 0) < 0.9 for record in finals)  # neither too hard nor too easy
@@ -69,7 +69,7 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     finals = [record for record in read_study(out).records() if record.stage == "final"]
     assert {(record.key.method, record.key.labels) for record in finals} == {
         *(("sce", ""), ("hace", "")),
-        *(("sce", "80 % parent"), ("hace", "80 % parent"), ("sce_drop", "80 % parent")),
+        *(("sce", "80% parent"), ("hace", "80% parent"), ("sce_drop", "80% parent")),
     }
     assert all(record.status == "finished" for record in finals)
     assert (out / "report" / "report.html").is_file()
@@ -83,7 +83,7 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     written = page.read_text()
     assert written.count('<article class="card ') == 3
     assert written.index('<section id="labels"') < written.index('<details id="results-')  # details come last
-    arrays = Results(study.records(), None).arrays[Comparison("fair", "animals", "features", "80 % parent")]
+    arrays = Results(study.records(), None).arrays[Comparison("fair", "animals", "features", "80% parent")]
     h, answered = arrays.hierarchy, []
     assert h is not None
     for record in arrays.choices[

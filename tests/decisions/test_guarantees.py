@@ -194,7 +194,7 @@ def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: 
 
 @pytest.mark.slow
 def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
-    """Every threshold has 22 % false answers where 20 % are promised, so each one accepted breaks the promise.
+    """Every threshold has 22% false answers where 20% are promised, so each one accepted breaks the promise.
 
     The luckiest of many thresholds passes its test in far more than a tenth of the calibrations.
     """
@@ -380,7 +380,7 @@ def test_a_record_survives_json(population: tuple) -> None:
 
 
 def saturated(number: int, seed: int) -> tuple[torch.Tensor, np.ndarray]:
-    """Ten flat classes, scores of float32 that saturate at 1, and 3 % of the labels wrong."""
+    """Ten flat classes, scores of float32 that saturate at 1, and 3% of the labels wrong."""
     rng = np.random.default_rng(seed)
     said = rng.integers(0, 10, number)
     wrong = rng.random(number) < 0.03

@@ -45,7 +45,7 @@ def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
     found = cells("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
-    assert {cell.key.labels for cell in found} == {"", "80 % top"}
+    assert {cell.key.labels for cell in found} == {"", "80% top"}
     assert {len(cell.candidates) for cell in found} == {10}
     for cell in found:
         labels = cell.config.data.labels
@@ -308,8 +308,8 @@ def test_a_study_says_how_many_labels_really_changed(
     assert main(["study", "noisy-labels", *words, "--shares", "0,40", "--dry-run"]) == 0
     said = capsys.readouterr().err
     alone = "; 2 of 4 classes have no sibling and keep theirs"
-    assert f"pets, 40 % wrong within parent: 20% of the training labels are wrong{alone}\n" in said
-    assert "pets, 40 % wrong anywhere: 40% of the training labels are wrong\n" in said
+    assert f"pets, 40% wrong within parent: 20% of the training labels are wrong{alone}\n" in said
+    assert "pets, 40% wrong anywhere: 40% of the training labels are wrong\n" in said
     assert main(["study", "low-shot", *words, "--fine", "5", "--dry-run"]) == 0
     said = capsys.readouterr().err
     assert f"pets, 5 a class + parent: 38% of the training labels leave the class open{alone}\n" in said
@@ -323,7 +323,7 @@ def test_results_over_the_classes_that_have_siblings(
     results = StudyResults.read(tmp_path / "S")
     table = results.table().set_index(["labels", "seed"])
     assert dict(table["labels changed"].groupby("labels").first()) == {
-        "": 0.0, "40 % wrong anywhere": 0.4, "40 % wrong within parent": 0.2,
+        "": 0.0, "40% wrong anywhere": 0.4, "40% wrong within parent": 0.2,
     }  # fmt: skip
     for record in (r for r in results.records if r.stage == "final"):
         assert record.run is not None
@@ -335,11 +335,11 @@ def test_results_over_the_classes_that_have_siblings(
     capsys.readouterr()
     page = results.report(tmp_path / "page").read_text(encoding="utf-8")
     said = " ".join(str(results).split())
-    mean = 100 * table.loc["40 % wrong within parent", "top-1, classes with siblings"].mean()
+    mean = 100 * table.loc["40% wrong within parent", "top-1, classes with siblings"].mean()
     for text in (said, page):
         assert "over the 2 of 4 classes that have siblings" in text
         assert f"{mean:.2f}" in text
-    assert "40 % wrong within parent changes 20% of the labels" in page
+    assert "40% wrong within parent changes 20% of the labels" in page
 
 
 def plants(folder: Path, preset: str, **choices) -> Study:
@@ -353,7 +353,7 @@ def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path)
     study = plants(
         tmp_path, "noisy-labels", methods=("hace",), rates=(0.5, 4.0, 32.0), decays=(0.0,), widen=0
     )
-    study = replace(study, shares=(40,), only={"labels": "40 % wrong anywhere"})
+    study = replace(study, shares=(40,), only={"labels": "40% wrong anywhere"})
     records = [record for record in study.run().records if record.stage == "search"]
     for record in records:
         config = replace(record.run.config, keep=True)

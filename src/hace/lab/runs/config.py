@@ -60,16 +60,16 @@ class LabelsConfig(Config):
 
     @property
     def text(self) -> str:
-        """In words, such as "80 % parent", "1 a class + parent", "40 % wrong within parent"; "" for labels as they are."""
+        """In words, such as "80% parent", "1 a class + parent", "40% wrong within parent"; "" for labels as they are."""
         to = self.to if str(self.to) in ("parent", "top") else f"level {self.to}"
         parts = []
         if self.coarse:
-            parts.append(f"{100 * self.coarse:g} % {'dropped' if self.drop else to}")
+            parts.append(f"{100 * self.coarse:g}% {'dropped' if self.drop else to}")
         if self.fine is not None:
             parts.append(f"{self.fine} a class" + ("" if self.drop else f" + {to}"))
         if self.wrong:
             where = "within parent" if self.within == "parent" else "anywhere"
-            parts.append(f"{100 * self.wrong:g} % wrong {where}")
+            parts.append(f"{100 * self.wrong:g}% wrong {where}")
         return " and ".join(parts)
 
 

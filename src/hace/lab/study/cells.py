@@ -49,7 +49,7 @@ class CellKey:
     dilution: float | None  # d, where the method has one
     pairing: str | None  # of the paper's protocol: "standard" or "adjusted"; None otherwise
     seed: int  # of the run
-    labels: str = ""  # what is known of the training labels: "80 % parent"; "" for labels as they are
+    labels: str = ""  # what is known of the training labels: "80% parent"; "" for labels as they are
 
     def __str__(self) -> str:
         """In words, without the seed."""
