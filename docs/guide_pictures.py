@@ -136,6 +136,8 @@ def threshold() -> Figure:
 def coarse_labels() -> Figure:
     """Accuracy against what is known of the labels, on two datasets."""
     figure, both = plt.subplots(1, 2, figsize=(9.6, 3.6), sharey=False)
+    with (DOCS.parent / "evidence" / "withheld.csv").open(newline="", encoding="utf-8") as file:
+        withheld = {(row["study"], row["labels"], row["method"]) for row in csv.DictReader(file)}
     for axes, (name, title) in zip(both, (("cub200", "CUB-200"), ("cifar100", "CIFAR-100")), strict=True):
         path = (
             DOCS.parent / "evidence" / "results" / f"{name}-mixed-labels" / f"labels-{name}-features-fair.csv"
@@ -146,8 +148,8 @@ def coarse_labels() -> Figure:
         for row in rows:
             method = row["method"]
             if method in SHOWN:
-                values = [float(row[c].split()[0]) if row[c] else None for c in columns]
-                known = [(x, v) for x, v in enumerate(values) if v is not None]
+                shown = [c for c in columns if row[c] and (f"{name}-mixed-labels", c, method) not in withheld]
+                known = [(columns.index(c), float(row[c].split()[0])) for c in shown]
                 axes.plot(*zip(*known, strict=True), "o-", color=COLOURS[method], label=SHOWN[method])
         axes.set_xticks(range(3), ["all labels\nknown", "80% only\nto the parent", "95% only\nto the parent"])
         axes.set_title(title, loc="left", color=INK)
