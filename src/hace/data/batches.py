@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import pad as padded
 from torch.utils import data as torch_data
 
-from hace.checks import check_choice
+from hace.checks import check_choice, check_number
 from hace.data.dataset import Samples, Split
 from hace.errors import ConfigError, DataError
 from hace.files.reading import as_rgb, optional
@@ -125,8 +125,7 @@ class MemoryBatches:
     ) -> None:
         if samples.pixels is None:
             raise ConfigError("samples must have pixels in memory. Got paths: use LoaderBatches.")
-        if pad < 0:
-            raise ConfigError(f"pad must be 0 or more. Got {pad}.")
+        check_number("pad", pad, "0 or more", pad >= 0)
         pixels = samples.pixels.to(device)
         self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self.targets = targets_of(samples, labels).to(pixels.device)
@@ -148,9 +147,8 @@ class MemoryBatches:
                 continue
             mine = share_of(len(batch), *self.part)
             batch = batch[mine]
-            images = (
-                self._cut(batch, places[:, mine], mirrored[mine]).float().mul_(self._scale).add_(self._shift)
-            )
+            cut = self._cut(batch, places[:, mine], mirrored[mine])
+            images = cut.float().mul_(self._scale).add_(self._shift)
             yield images, self.targets[torch.from_numpy(batch).to(self.targets.device)]
 
     def _cut(self, batch: np.ndarray, places: np.ndarray, mirrored: np.ndarray) -> torch.Tensor:
@@ -188,8 +186,7 @@ class LoaderBatches:
         device: torch.device | str | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        if workers < 0:
-            raise ConfigError(f"workers must be 0 or more. Got {workers}.")
+        check_number("workers", workers, "0 or more", workers >= 0)
         order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
@@ -220,10 +217,8 @@ class EpochOrder:
     """Which of `count` samples are in which batch, decided by seed and epoch alone."""
 
     def __init__(self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0) -> None:
-        if batch_size < 1:
-            raise ConfigError(f"batch_size must be at least 1. Got {batch_size}.")
-        if seed < 0:
-            raise ConfigError(f"seed must be 0 or more. Got {seed}.")
+        check_number("batch_size", batch_size, "at least 1", batch_size >= 1)
+        check_number("seed", seed, "0 or more", seed >= 0)
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
 
     def __len__(self) -> int:

@@ -166,27 +166,20 @@ def burst_names(sites: Sequence[str], times: Sequence[str], seconds: float) -> l
     taken = [parsed_time(time) for time in times]
     found, last, name = [""] * len(sites), None, ""
     for i in sorted(range(len(sites)), key=lambda i: (sites[i], taken[i])):
-        near = (
-            last is not None
-            and sites[i] == sites[last]
-            and (taken[i] - taken[last]).total_seconds() <= seconds
-        )
-        name = name if near else f"{sites[i]} {taken[i]}"
+        if last is None or sites[i] != sites[last] or (taken[i] - taken[last]).total_seconds() > seconds:
+            name = f"{sites[i]} {taken[i]}"
         found[i], last = name, i
     return found
 
 
 def parsed_time(text: str) -> datetime:
     """A time as tables and cameras write it; its zone is dropped, since clocks of cameras have none."""
-    forms = (lambda t: datetime.fromisoformat(t.replace("Z", "+00:00")), *map(_by_form, _TIMES))
-    for read in forms:
+    with suppress(ValueError):
+        return datetime.fromisoformat(text.strip().replace("Z", "+00:00")).replace(tzinfo=None)
+    for form in _TIMES:
         with suppress(ValueError):
-            return read(text.strip()).replace(tzinfo=None)
+            return datetime.strptime(text.strip(), form).replace(tzinfo=None)
     raise DataError(f"A time must be like 2026-05-01 10:00:00. Got {text!r}.")
-
-
-def _by_form(form: str) -> Callable[[str], datetime]:
-    return lambda text: datetime.strptime(text, form)
 
 
 def load_camera_traps(
@@ -224,13 +217,8 @@ def load_camera_traps(
     for shot in shots:
         name = empty if shot.blank else next((word for word in shot.labels if word in known), None)
         if name is None:
-            out[
-                "blank"
-                if shot.blank
-                else f"labelled {shot.labels[0]!r}"
-                if shot.labels
-                else "without a label"
-            ] += 1
+            labelled = f"labelled {shot.labels[0]!r}" if shot.labels else "without a label"
+            out["blank" if shot.blank else labelled] += 1
             continue
         found = [shot.box or WHOLE] if crops is None or shot.blank else crops.get(shot.path, [])
         if not found:
@@ -280,14 +268,9 @@ def beside(h: Hierarchy, name: str) -> Hierarchy:
     h = h.without_root()
     if not h.is_tree:
         raise ConfigError(f"empty={name!r} needs a tree or forest. Got {h!r}.")
-    up = {
-        node: None if p < 0 else h.nodes[p] for node, p in zip(h.nodes, h.parent_nodes.tolist(), strict=True)
-    }
-    names = dict(zip(h.nodes, h.names, strict=True))
-    levels = h.level_names
-    return Hierarchy.from_parents(
-        up | {name: None}, leaves=[*h.leaves, name], names=names, level_names=levels
-    )
+    edges = [(h.nodes[parent], h.nodes[child]) for parent, child in h.edges.tolist()]
+    names, leaves = dict(zip(h.nodes, h.names, strict=True)), [*h.leaves, name]
+    return Hierarchy.from_edges(edges, nodes=leaves, leaves=leaves, names=names, level_names=h.level_names)
 
 
 def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 from scipy import sparse
 
+from hace.checks import check_number
 from hace.errors import ConfigError, DataError, GroupWarning, listed, nearest
 from hace.files.reading import optional, read_bytes, read_image
 from hace.formats import read_hierarchy
@@ -77,9 +78,13 @@ class Split(ABC):
                 f"nodes must be from 0 to {self.hierarchy.num_nodes - 1}, the nodes of the hierarchy. "
                 f"Sample {first} has {nodes[first]}."
             )
-        self._same_length("names", self.names)
+        for what in self._columns:
+            values = getattr(self, what)
+            if values is not None and len(values) != len(nodes):
+                raise DataError(
+                    f"{what} must have one entry for each of {len(nodes)} samples. Got {len(values)}."
+                )
         if self.groups is not None:
-            self._same_length("groups", self.groups)
             object.__setattr__(self, "groups", np.asarray(self.groups).astype(str))
 
     def __len__(self) -> int:
@@ -119,12 +124,6 @@ class Split(ABC):
     def content(self) -> Iterator[bytes]:
         """For each sample the bytes that represent its content in a fingerprint."""
 
-    def _same_length(self, what: str, values: Any) -> None:
-        if len(values) != len(self.nodes):
-            raise DataError(
-                f"{what} must have one entry for each of {len(self.nodes)} samples. Got {len(values)}."
-            )
-
 
 @dataclass(frozen=True, eq=False)
 class Samples(Split):
@@ -153,20 +152,15 @@ class Samples(Split):
     _columns: ClassVar = ("nodes", "names", "groups", "pixels", "paths", "boxes")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if (self.pixels is None) == (self.paths is None):
             raise DataError("Samples must have either pixels or paths.")
         if self.pixels is not None:
             shape = tuple(self.pixels.shape)
             if self.pixels.dtype != torch.uint8 or len(shape) != 4 or shape[1] != 3:
                 raise DataError(f"pixels must be uint8 (M, 3, H, W). Got {self.pixels.dtype} {shape}.")
-            self._same_length("pixels", self.pixels)
-        if self.paths is not None:
-            self._same_length("paths", self.paths)
-        if self.boxes is not None:
-            if np.shape(self.boxes)[1:] != (4,):
-                raise DataError(f"boxes must be (M, 4): x, y, width, height. Got {np.shape(self.boxes)}.")
-            self._same_length("boxes", self.boxes)
+        if self.boxes is not None and np.shape(self.boxes)[1:] != (4,):
+            raise DataError(f"boxes must be (M, 4): x, y, width, height. Got {np.shape(self.boxes)}.")
+        super().__post_init__()
 
     def image(self, index: int, oddities: list[str] | None = None) -> Image:
         """One image as a PIL image in RGB, upright, cropped by `trim_bottom` and `boxes`.
@@ -219,7 +213,10 @@ class Samples(Split):
         if self.pixels is not None:
             return self.pixels[index].cpu().contiguous().numpy().tobytes()
         assert self.paths is not None
-        return str(_file_size(self.paths[index])).encode()
+        try:
+            return str(os.stat(self.paths[index]).st_size).encode()
+        except OSError as error:
+            raise DataError(f"{self.paths[index]}: cannot be reached: {error.strerror}.") from error
 
     @classmethod
     def joined(cls, splits: Sequence[Any]) -> Self:
@@ -241,10 +238,9 @@ class Features(Split):
     _columns: ClassVar = ("nodes", "names", "groups", "x")
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         if self.x.ndim != 2 or self.x.dtype not in (np.float32, np.float16):
             raise DataError(f"x must be float32 or float16 (M, d). Got {self.x.dtype} {self.x.shape}.")
-        self._same_length("x", self.x)
+        super().__post_init__()
 
     @property
     def num_features(self) -> int:
@@ -294,18 +290,12 @@ class Dataset(Generic[_S]):
             raise DataError(
                 f"{self.name}: every split must name its groups, or none. Got none in {without!r}."
             )
-        home: dict[str, str] = {}
-        twice = [
-            (g, name)
-            for name, groups in given.items()
-            for g in np.unique(groups).tolist()
-            if home.setdefault(g, name) != name
-        ]
+        twice = _in_two({name: np.unique(groups).tolist() for name, groups in given.items()})
         if twice:
-            group, split = twice[0]
+            group, home, split = twice[0]
             raise DataError(
                 f"{self.name}: every group must be in one split. Got {len(twice):,} in two; the first is {group!r}, in "
-                f"{home[group]!r} and {split!r}. New data come from new groups, so this test would flatter. Split by group, or "
+                f"{home!r} and {split!r}. New data come from new groups, so this test would flatter. Split by group, or "
                 "leave the groups out."
             )
 
@@ -343,9 +333,8 @@ class Dataset(Generic[_S]):
             line = f"{name}: {len(split):,} samples, {per_leaf.min():,} to {per_leaf.max():,} per class"
             inner = len(split) - int(per_leaf.sum())
             line += f", {inner:,} labelled above the leaves" if inner else ""
-            lines.append(
-                line + ("" if split.groups is None else f", in {len(np.unique(split.groups)):,} groups")
-            )
+            line += "" if split.groups is None else f", in {len(np.unique(split.groups)):,} groups"
+            lines.append(line)
         return "\n".join(lines)
 
 
@@ -379,8 +368,8 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
     """
     if not share:
         return dict(splits)
-    if not isinstance(share, int | float) or not 0 < share < 1:
-        raise ConfigError(f"test must be a share from 0 to less than 1, such as 0.2. Got {share!r}.")
+    fits = isinstance(share, int | float) and 0 < share < 1
+    check_number("test", share, "a share from 0 to less than 1, such as 0.2", fits)
     if "test" in splits:
         raise ConfigError(
             f"test must be left out where the data have a test split. Got test={share:g} for {name}."
@@ -416,23 +405,27 @@ def check_classes(name: str, hierarchy: Hierarchy, splits: Iterable[Split]) -> N
         )
 
 
-def check_disjoint(name: str, splits: Mapping[str, Split]) -> None:
-    """Refuse a dataset in which a sample occurs twice, in two splits or in one; messages call it `name`."""
-    home: dict[str, str] = {}
-    twice: list[tuple[str, str, str]] = []
-    for split, samples in splits.items():
-        twice += [(s, home[s], split) for s in samples.names if home.setdefault(s, split) != split]
-        sample, count = Counter(samples.names).most_common(1)[0]
+def check_disjoint(name: str, splits: Mapping[str, Sequence[str]]) -> None:
+    """Refuse a dataset in which a sample's name is there twice, in two splits or in one; messages call it `name`."""
+    for split, names in splits.items():
+        sample, count = Counter(names).most_common(1)[0]
         if count > 1:
             raise DataError(
                 f"{name}: every sample must occur once. Got {sample!r} twice in the split {split!r}."
             )
-    if twice:
+    if twice := _in_two(splits):
         sample, first, second = twice[0]
         raise DataError(
             f"{name}: every image must be in one split. {len(twice):,} are in two; the first is {sample!r}, in {first!r} and "
             f"{second!r}. A test on training images says nothing."
         )
+
+
+def _in_two(splits: Mapping[str, Iterable[str]]) -> list[tuple[str, str, str]]:
+    """Names that are in two splits, with both."""
+    home: dict[str, str] = {}
+    pairs = ((name, split) for split, names in splits.items() for name in names)
+    return [(name, home[name], split) for name, split in pairs if home.setdefault(name, split) != split]
 
 
 def duplicates(splits: Mapping[str, Samples]) -> list[tuple[str, str]]:
@@ -558,13 +551,6 @@ def _inside(box: np.ndarray, width: int, height: int, name: str) -> tuple[int, i
             f"{name}: the box must overlap the image of {width} x {height}. Got {x:g}, {y:g}, {w:g}, {h:g}."
         )
     return left, top, right, bottom
-
-
-def _file_size(path: Path) -> int:
-    try:
-        return os.stat(path).st_size
-    except OSError as error:
-        raise DataError(f"{path}: cannot be reached: {error.strerror}.") from error
 
 
 def chosen_hierarchy(

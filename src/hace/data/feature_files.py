@@ -139,43 +139,38 @@ _Part = tuple[np.ndarray, np.ndarray, "np.ndarray | None"]
 def _splits(arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None) -> dict[str, _Part]:
     """Features, labels and groups of every split, from either layout."""
     found = {key.lower(): key for key in arrays}
-    keys = {key[2:]: key for key in found if key.startswith("x_")}
+    keys = [key[2:] for key in found if key.startswith("x_")]
     grouped = "groups" if groups is None else groups.lower()
     if groups is not None or not any(key == "groups" or key.startswith("groups_") for key in found):
         group_column({key.rpartition("_")[0] if keys else key for key in found}, groups, str(root))
 
-    def group(key: str, samples: int) -> np.ndarray | None:
+    def part(x_key: str, y_key: str, key: str) -> _Part:
+        x, y = arrays[found[x_key]], _column(arrays[found[y_key.lower()]], y_key, root)
+        _check_rows(x, root, y)
         if key not in found:
-            return None
+            return x, y, None
         named = _column(arrays[found[key]], key, root)
         empty = named.dtype.kind == "U" and bool((named == "").any())
-        if len(named) != samples or named.dtype.kind not in "iuU" or empty:
+        if len(named) != len(y) or named.dtype.kind not in "iuU" or empty:
             got = f"{len(named):,} entries of {named.dtype}{', some empty' if empty else ''}"
             raise DataError(
-                f"{root}: {key} must name a group for each of {samples:,} samples, text or integers. Got {got}."
+                f"{root}: {key} must name a group for each of {len(y):,} samples, text or integers. Got {got}."
             )
-        return named
+        return x, y, named
 
     if keys:
-        lonely = [part for part in keys if f"y_{part}" not in found]
+        lonely = [key for key in keys if f"y_{key}" not in found]
         if lonely:
             raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {_LAYOUT}")
-        names = [split_name(part) for part in keys]
-        ordered = ordered_splits(names)
-        if len(ordered) < len(names):
+        named = {split_name(key): key for key in keys}
+        if len(named) < len(keys):
             raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
-        parts = {}
-        for name, part in sorted(zip(names, keys, strict=True), key=lambda pair: ordered.index(pair[0])):
-            x, y = arrays[found[f"x_{part}"]], _column(arrays[found[f"y_{part}"]], f"y_{part}", root)
-            _check_rows(x, root, y)
-            parts[name] = x, y, group(f"{grouped}_{part}", len(y))
-        return parts
+        ordered = {name: named[name] for name in ordered_splits(named)}
+        return {name: part(f"x_{key}", f"y_{key}", f"{grouped}_{key}") for name, key in ordered.items()}
     label = next((found[key] for key in LABEL_KEYS if key in found), None)
     if "x" not in found or label is None:
         raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
-    x, y = arrays[found["x"]], _column(arrays[label], label, root)
-    _check_rows(x, root, y)
-    named = group(grouped, len(y))
+    x, y, named = part("x", label, grouped)
     if "split" not in found:
         return {"train": (x, y, named)}
     column = _column(arrays[found["split"]], "split", root)

@@ -97,11 +97,8 @@ def _parts(root: Path) -> dict[str, Path]:
 
 def _check_links(name: str, splits: dict[str, Samples]) -> None:
     """Refuse a file that is in two splits, links followed."""
-    resolved = {}
-    for split, samples in splits.items():
-        files = [str(path.resolve()) for path in samples.paths or ()]
-        resolved[split] = Samples(samples.hierarchy, samples.nodes, files, paths=samples.paths)
-    check_disjoint(name, resolved)
+    files = {split: [str(path.resolve()) for path in s.paths or ()] for split, s in splits.items()}
+    check_disjoint(name, files)
 
 
 def _own(folder: Path) -> Hierarchy:

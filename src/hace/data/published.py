@@ -71,7 +71,7 @@ def load_aircraft(
         paths = [folder / "images" / f"{image}.jpg" for image in labels]
         names = [f"images/{image}.jpg" for image in labels]
         splits[split] = Samples(h, nodes, names, paths=paths, trim_bottom=BANNER)
-    check_disjoint(str(folder), splits)
+    check_disjoint(str(folder), {split: samples.names for split, samples in splits.items()})
     check_exist(folder, [name for samples in splits.values() for name in samples.names])
     if hierarchy is None:
         check_classes(str(folder), h, splits.values())
@@ -126,7 +126,7 @@ def load_nabirds(
         paths = [folder / name for name in names]
         cut = None if boxes is None else boxes[chosen]
         splits[split] = Samples(h, nodes[chosen], names, paths=paths, boxes=cut)
-    check_disjoint(str(folder), splits)
+    check_disjoint(str(folder), {split: samples.names for split, samples in splits.items()})
     check_exist(folder, [f"images/{name}" for name in files.values()])
     if hierarchy is None:
         check_classes(str(folder), h, splits.values())

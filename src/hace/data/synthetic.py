@@ -13,8 +13,8 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
+from hace.checks import check_number
 from hace.data.dataset import Dataset, Features, HierarchyLike, Samples, chosen_hierarchy
-from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 
 SIDE = 32
@@ -32,8 +32,7 @@ def synthetic_hierarchy(classes: int = 40, seed: int = 0) -> Hierarchy:
         >>> h.num_leaves, h.rooted, h.leaves[:3]
         (12, True, ('1.1', '1.2', '1.3'))
     """
-    if not 2 <= classes <= 100_000:
-        raise ConfigError(f"classes must be from 2 to 100,000. Got {classes}.")
+    check_number("classes", classes, "from 2 to 100,000", 2 <= classes <= 100_000)
     rng = np.random.default_rng([seed, 1])
     edges: list[tuple[str, str]] = []
     waiting = [("root", "", classes)]  # a node, the prefix of its children's ids, the leaves below it
@@ -88,8 +87,7 @@ def synthetic_features(
     """
     counts = {"dim": dim, "train": train, "test": test}
     h = _checked(hierarchy, root_node, classes, signal, counts, coarse, seed)
-    if not (0 <= nuisance < np.inf):
-        raise ConfigError(f"nuisance must be 0 or more. Got {nuisance}.")
+    check_number("nuisance", nuisance, "0 or more", 0 <= nuisance < np.inf)
     rng = np.random.default_rng([seed, 2])
     means = diffuse(h, rng.standard_normal((h.num_nodes, dim)) * (3 * signal / np.sqrt(dim)))[h.leaf_nodes]
     directions = np.linalg.qr(np.random.default_rng([seed, 4]).standard_normal((dim, -(-dim // 4))))[0].T
@@ -203,12 +201,8 @@ def _checked(
     seed: int,
 ) -> Hierarchy:
     for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1. Got {count}.")
-    if not (0 <= signal < np.inf):
-        raise ConfigError(f"signal must be 0 or more. Got {signal}.")
-    if not 0 <= coarse <= 1:
-        raise ConfigError(f"coarse must be from 0 to 1. Got {coarse}.")
-    if seed < 0:
-        raise ConfigError(f"seed must be 0 or more. Got {seed}.")
+        check_number(name, count, "at least 1", count >= 1)
+    check_number("signal", signal, "0 or more", 0 <= signal < np.inf)
+    check_number("coarse", coarse, "from 0 to 1", 0 <= coarse <= 1)
+    check_number("seed", seed, "0 or more", seed >= 0)
     return chosen_hierarchy(hierarchy, root_node, lambda: synthetic_hierarchy(classes, seed))

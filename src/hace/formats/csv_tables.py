@@ -335,14 +335,13 @@ def _paths(
     if not levels:
         raise ConfigError("columns must name at least one level column. Got an empty list.")
     _need(source, header, levels if label is None else [*levels, label])
-    if label is None and len(levels) > 1 and all(level.casefold() in RANKS for level in levels):
+    ranks = [level.casefold() for level in levels]
+    if label is None and len(levels) > 1 and set(ranks) <= set(RANKS):
         held = list(_pick(source, header, rows, levels))
         filled = [[bool(cell) for cell in cells] for _, cells in held]
         # An empty rank in the middle is skipped.
         if any(cells != sorted(cells, reverse=True) for cells in filled):
-            return rank_paths(
-                source, ((n, cells, []) for n, cells in held), [level.casefold() for level in levels]
-            )
+            return rank_paths(source, ((n, cells, []) for n, cells in held), ranks)
         header, rows = levels, iter(held)
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}
@@ -404,11 +403,9 @@ def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
     for v, label in enumerate(hierarchy.labels.tolist()):
         for parent in parents[v] or [-1]:
             above, id = hierarchy.nodes[parent] if parent >= 0 else "", hierarchy.nodes[v]
-            more = (
-                hierarchy.ranks[v] if hierarchy.ranks else "",
-                "|".join(o for o in other.get(id, ()) if "|" not in o),
-            )
-            rows.append((id, above, hierarchy.names[v], "" if label < 0 else str(label), *more)[:width])
+            rank = hierarchy.ranks[v] if hierarchy.ranks else ""
+            more = "|".join(o for o in other.get(id, ()) if "|" not in o)
+            rows.append((id, above, hierarchy.names[v], "" if label < 0 else str(label), rank, more)[:width])
     special = re.compile(f'[{delimiter}"\\r\\n]')
 
     def cell(text: str) -> str:  # csv.writer leaves a lone carriage return bare in some versions of Python

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from hace.errors import FormatError
 from hace.files.reading import reason
-from hace.formats.draft import Draft, Places, Problems, SourceText, build, quoted, read_source
+from hace.formats.draft import Draft, Places, Problems, build, quoted, read_source
 from hace.formats.graphs import parse_edges, parse_names
 from hace.hierarchy import Hierarchy
 
@@ -142,22 +142,15 @@ def _image_labels(folder: Path, level: str, problems: Problems) -> dict[str, str
         problems.broken(None, f"no file images_{level}_*.txt, such as images_{level}_trainval.txt.")
     labels: dict[str, str] = {}
     for file in files:
-        for number, image, label in _pairs(read_source(file), problems):
-            other = labels.setdefault(image, label)
-            if other != label:
+        for number, line in read_source(file).lines():
+            place = f"{file.name}, line {number}"
+            image, _, label = line.strip().partition(" ")
+            if not (label := label.strip()):
+                problems.broken(place, f"expected an image and its label, got {quoted(line)}.")
+            elif (other := labels.setdefault(image, label)) != label:
                 words = f"has the {level} {quoted(label)} here and {quoted(other)} before."
-                problems.unfit(f"{file.name}, line {number}", f"image {quoted(image)} {words}")
+                problems.unfit(place, f"image {quoted(image)} {words}")
     return labels
-
-
-def _pairs(source: SourceText, problems: Problems) -> Iterator[tuple[int, str, str]]:
-    for number, line in source.lines():
-        image, _, label = line.strip().partition(" ")
-        if label.strip():
-            yield number, image, label.strip()
-        else:
-            place = f"{Path(source.name).name}, line {number}"
-            problems.broken(place, f"expected an image and its label, got {quoted(line)}.")
 
 
 def _mapping(

@@ -311,11 +311,8 @@ def upside_down(edges: list[tuple[str, str]]) -> str:
     if branching and (tops < 2 * ends or joining <= 2 * branching):
         return ""
     many = f"{quoted(below)} has {count:,} parents"
-    return (
-        f"no node has two children, and {many}"
-        if not branching
-        else f"{tops:,} tops, {ends:,} leaves, and {many}"
-    )
+    shape = f"{tops:,} tops, {ends:,} leaves" if branching else "no node has two children"
+    return f"{shape}, and {many}"
 
 
 def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:

@@ -35,13 +35,10 @@ class ScoreFile:
     path: Path
     rows: int
     outputs: Width
-    _chunks: Callable[[], Iterator[np.ndarray]]
+    # Chunks (b, n) in label order or (b, N) in node order.
+    chunks: Callable[[], Iterator[np.ndarray]]
     # Where a row is: its line in a text file, or its number from 0.
     place: Callable[[int], str] = "row {}".format
-
-    def chunks(self) -> Iterator[np.ndarray]:
-        """Chunks (b, n) in label order or (b, N) in node order."""
-        return self._chunks()
 
 
 def open_scores(
@@ -124,14 +121,6 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
         raise DataError(f"{path}: {error}") from error
 
 
-def _with_absent(scores: np.ndarray, places: Sequence[int], absent: float) -> np.ndarray:
-    """Columns by place, `absent` where there is none."""
-    if min(places, default=0) >= 0:
-        return scores
-    scores[:, [i for i, place in enumerate(places) if place < 0]] = absent
-    return scores
-
-
 def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
     lines = _csv_rows(path)
     _, first = next(lines, (0, []))
@@ -155,10 +144,8 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
             if wrong:
                 raise ragged(str(path), *wrong, len(first))
             try:
-                picked = np.array(
-                    [[cells[i] if i >= 0 else 0 for i in places] for _, cells in block], dtype=np.float64
-                )
-                yield _with_absent(picked, places, absent)
+                picked = [[cells[i] if i >= 0 else absent for i in places] for _, cells in block]
+                yield np.array(picked, dtype=np.float64)
             except (ValueError, OverflowError) as error:
                 words = shorten(str(error).rstrip(". "), 200)
                 raise FormatError(

@@ -148,9 +148,8 @@ def _tokens(source: SourceText) -> Iterator[tuple[str, int]]:
             position = token.end()
             continue
         if text[position] != "[":
-            words = {"'": "a quoted label that never ends", "]": "a ']' outside of any comment"}[
-                text[position]
-            ]
+            quote = text[position] == "'"
+            words = "a quoted label that never ends" if quote else "a ']' outside of any comment"
             raise FormatError(f"{source.name}, {_place(source, position)}: {words}.")
         depth, start = 0, position
         for bracket in _BRACKET.finditer(text, position):

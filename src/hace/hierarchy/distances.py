@@ -195,12 +195,6 @@ def _chunks(h: Hierarchy, u: IntArray) -> list[slice]:
     return [slice(a, b) for a, b in pairwise([0, *cuts.tolist(), len(u)])]
 
 
-@derived
-def relations(hierarchy: Hierarchy) -> Relations:
-    """The relations of a hierarchy; the same object on every call, so that its tables are made once."""
-    return Relations(hierarchy)
-
-
 class Relations:
     """Tables of single nodes, and distances, common ancestors and information of pairs; the node -1 is no answer."""
 
@@ -273,3 +267,6 @@ class Relations:
         real = np.flatnonzero(answer >= 0)
         pair, node, _ = self.hierarchy._ancestor_rows.common(answer[real], truth[real])
         return real[pair], node
+
+
+relations = derived(Relations)  # the same object on every call, so that its tables are made once

@@ -182,14 +182,9 @@ class Hierarchy:
             HierarchyError: with all problems of the input.
         """
         ids, pairs, problems = build.index_edges(edges, nodes)
-        about: Any = {
-            "leaves": leaves,
-            "names": names,
-            "rooted": rooted,
-            "ranks": ranks,
-            "synonyms": synonyms,
-        }
-        return cls._assemble(ids, pairs, problems=problems, **about)._with_levels(level_names)
+        about: Any = {"names": names, "rooted": rooted, "ranks": ranks, "synonyms": synonyms}
+        h = cls._assemble(ids, pairs, leaves=leaves, problems=problems, **about)
+        return h._with_levels(level_names)
 
     @classmethod
     def from_parents(
@@ -741,11 +736,8 @@ class Hierarchy:
 
     def _with_own_classes(self, inner: Iterable[int]) -> Hierarchy:
         """Inner nodes as classes: each keeps its id as a leaf below a group that takes its place."""
-        ids, edges, names = (
-            list(self.nodes),
-            self.edges.tolist(),
-            dict(zip(self.nodes, self.names, strict=True)),
-        )
+        ids, edges = list(self.nodes), self.edges.tolist()
+        names = dict(zip(self.nodes, self.names, strict=True))
         ranks, taken = dict(zip(self.nodes, self.ranks or (), strict=False)), set(ids)
         for v in inner:
             own, group = ids[v], f"{ids[v]} (group)"
@@ -885,10 +877,8 @@ class Hierarchy:
         """A page that describes the hierarchy; meant for ``print``."""
         children = np.bincount(self.edges[:, 0], minlength=self.num_nodes)
         parents = np.bincount(self.edges[:, 1], minlength=self.num_nodes)
-        inner, tops = (
-            self.num_nodes - self.num_leaves,
-            f"{len(self.tops):,} top{'s' * (len(self.tops) > 1)}, no root",
-        )
+        inner = self.num_nodes - self.num_leaves
+        tops = f"{len(self.tops):,} top{'s' * (len(self.tops) > 1)}, no root"
         repeated = {name: k for name, k in Counter(self.names).items() if k > 1}
         some = children[children > 0]
         spread = f"{some.min()} to {some.max():,}, median {np.median(some):g}" if len(some) else "none"
@@ -901,12 +891,10 @@ class Hierarchy:
             f"  nodes with several parents: {_some(self, np.flatnonzero(parents > 1))}",
             f"  repeated display names: {len(repeated):,}" + (f" ({listed(repeated)})" if repeated else ""),
         ]
-        lines += [
-            f"  ids that look alike: {a!a} and {b!a}" for a, b in _look_alikes(self.nodes)[:_PAIRS_SHOWN]
-        ]
-        lines += [f"  other names: {len(self.synonyms):,}"] * bool(self.synonyms) + [
-            f"  note: {n}" for n in self.notes
-        ]
+        alike = _look_alikes(self.nodes)[:_PAIRS_SHOWN]
+        lines += [f"  ids that look alike: {a!a} and {b!a}" for a, b in alike]
+        lines += [f"  other names: {len(self.synonyms):,}"] * bool(self.synonyms)
+        lines += [f"  note: {note}" for note in self.notes]
         return "\n".join([*lines, f"  fingerprint: {self.fingerprint[:16]}", "", *_levels(self)])
 
     @cached_property
@@ -931,15 +919,8 @@ class Hierarchy:
 
     def __reduce__(self) -> tuple[Any, ...]:  # plain values: torch.load(weights_only=True) reads them
         arrays = self.edges.ravel().tolist(), self.leaf_nodes.tolist()
-        return restore, (
-            self.nodes,
-            self.names,
-            *arrays,
-            self.rooted,
-            self.level_names,
-            self.ranks,
-            self.synonyms,
-        )
+        about = self.rooted, self.level_names, self.ranks, self.synonyms
+        return restore, (self.nodes, self.names, *arrays, *about)
 
     @cached_property
     def _index(self) -> dict[str, int]:
@@ -1001,12 +982,14 @@ class Hierarchy:
             )
         return self.leaf_nodes[array] if labels == "leaves" else array
 
-    def _restricted(self, keep: np.ndarray, leaves: Iterable[str], *, rooted: bool) -> Hierarchy:
+    def _restricted(
+        self, keep: np.ndarray, leaves: Iterable[str], *, rooted: bool | None, same_levels: bool = True
+    ) -> Hierarchy:
         """The nodes in a mask that holds everything above what it holds (the root apart) and the edges among them."""
         position = np.cumsum(keep) - 1
         edges = position[self.edges[keep[self.edges].all(axis=1)]]
         ids = [self.nodes[i] for i in np.flatnonzero(keep).tolist()]
-        return self._derive(ids, edges, leaves, rooted=rooted)
+        return self._derive(ids, edges, leaves, rooted=rooted, same_levels=same_levels)
 
     def _derive(
         self,

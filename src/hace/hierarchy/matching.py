@@ -194,10 +194,7 @@ def _below(h: Hierarchy, name: str) -> Hierarchy:
     inside = np.zeros(h.num_nodes, dtype=bool)
     inside[[h.index(id) for id in h.descendants(found.id, include_self=True)]] = True
     leaves = [leaf for leaf in h.leaves if inside[h.index(leaf)]]
-    position = np.cumsum(inside) - 1
-    edges = position[h.edges[inside[h.edges].all(axis=1)]]
-    ids = [h.nodes[v] for v in np.flatnonzero(inside).tolist()]
-    return h._derive(ids, edges, leaves, rooted=None, same_levels=False)
+    return h._restricted(inside, leaves, rooted=None, same_levels=False)
 
 
 def _of_ranks(h: Hierarchy, ranks: set[str]) -> Hierarchy:

@@ -39,7 +39,10 @@ EXPORT_FORMAT = "hace.export.1"
 DOCUMENT = "hace"  # the key of the document in a file's metadata
 OUTPUTS = ("scores", "leaf_probabilities", "node_probabilities")
 TOLERANCE = 1e-4  # between a written file and the model, in probability
-ABSENT = object()
+_ABSENT = object()
+POOLS = ("auto", "token", "avg")  # how a model of images makes one row of features
+LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for
+_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
 
 
 class Program(NamedTuple):
@@ -66,14 +69,15 @@ class ScoredModel(nn.Module):
         temperature: float,
     ) -> None:
         super().__init__()
-        self.network, self.loss, self.outputs, self.temperature = network, loss, outputs, temperature
-        self.hierarchy, self.num_nodes = hierarchy, hierarchy.num_nodes
+        self.network, self.loss, self.hierarchy = network, loss, hierarchy
+        self.outputs, self.temperature = outputs, temperature
         ancestor, below = hierarchy.reachability()
         if outputs == "leaves":
             kept = hierarchy.labels[below] >= 0
             ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
         for name, array in (("ancestor", ancestor), ("column", below), ("leaf_nodes", hierarchy.leaf_nodes)):
             self.register_buffer(name, torch.tensor(np.array(array, dtype=np.int64)), persistent=False)
+        self.eval().requires_grad_(False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Scores (B, C), probabilities of the classes (B, n) and of the nodes (B, N)."""
@@ -83,7 +87,7 @@ class ScoredModel(nn.Module):
         leaves = q
         if self.outputs == "nodes":
             leaves = (scores.index_select(1, self.leaf_nodes) / self.temperature).softmax(dim=1)
-        nodes = q.new_zeros(q.shape[0], self.num_nodes)
+        nodes = q.new_zeros(q.shape[0], self.hierarchy.num_nodes)
         return scores, leaves, nodes.index_add(1, self.ancestor, q.index_select(1, self.column))
 
 
@@ -99,6 +103,12 @@ def last_layer(
         bias = weight.new_zeros(outputs) if bias is None else bias
     layer.load_state_dict({"weight": weight} if bias is None else {"weight": weight, "bias": bias})
     return layer
+
+
+def loss_of_scores(loss: HierarchicalLoss, scores: str) -> HierarchicalLoss | None:
+    """The loss, unless a network's outputs are its scores over "leaves" or "nodes" already."""
+    plain = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
+    return None if plain or scores == "nodes" else loss
 
 
 def collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
@@ -117,7 +127,7 @@ def collapse(network: nn.Module, loss: HierarchicalLoss) -> bool:
 UNSEALED = "0" * 64
 
 
-def seal(path: str | Path) -> None:
+def seal(path: Path) -> None:
     """Put the checksum of a file whose document has `UNSEALED` as its sha256 into its place."""
     with open(path, "r+b") as file, mmap.mmap(file.fileno(), 0) as content:
         place = content.find(UNSEALED.encode())
@@ -141,14 +151,16 @@ def check_seal(path: str | Path, recorded: Any) -> None:
 
 
 def new_document(
-    h: Hierarchy, scores: str, input: Mapping[str, Any], calibration: Calibration | None, **more: Any
+    scored: ScoredModel, input: Mapping[str, Any], calibration: Calibration | None, **more: Any
 ) -> dict[str, Any]:
-    """The document of a model with logits over "leaves" or "nodes"; `more` has its temperature, head, architecture."""
+    """The document of a model; `more` has its head and architecture."""
+    h = scored.hierarchy
     return {
         "format": EXPORT_FORMAT,
         "sha256": UNSEALED,
         "input": {"dtype": "float32", **input},
-        "outputs": {"scores": scores, "leaf_probabilities": "leaves", "node_probabilities": "nodes"},
+        "outputs": {"scores": scored.outputs, "leaf_probabilities": "leaves", "node_probabilities": "nodes"},
+        "temperature": scored.temperature,
         "calibration": None if calibration is None else calibration.to_dict(),
         "classes": list(h.leaves),
         "nodes": list(h.nodes),
@@ -158,16 +170,15 @@ def new_document(
 
 
 def write_checked(
-    path: str | Path,
-    write: Callable[[Path], None],
-    open_: Callable[[Path], Program],
-    model: ScoredModel,
-    example: Tensor,
+    path: str | Path, model: ScoredModel, document: Mapping[str, Any], open_: Callable[[Path], Program]
 ) -> float:
     """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
+    example = torch.randn(2, *document["input"]["shape"][1:], generator=torch.Generator().manual_seed(0))
     with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        write(temporary)
-        seal(temporary)
+        if temporary.suffix.lower() == ".onnx":
+            _write_onnx(model, document, example, temporary)
+        else:
+            write_tensors(model.network.state_dict(), document, temporary)
         x = torch.cat([example, example.flip(0) * 2])  # another number of samples than the example
         with torch.no_grad():
             expected = model(x)
@@ -181,8 +192,7 @@ def write_checked(
         return difference
 
 
-def write_onnx(model: ScoredModel, document: Mapping[str, Any], example: Tensor, path: Path) -> None:
-    """Write a model and its document, not sealed yet."""
+def _write_onnx(model: ScoredModel, document: Mapping[str, Any], example: Tensor, path: Path) -> None:
     optional("onnx", "Writing ONNX", "export")
     optional("onnxscript", "Writing ONNX", "export")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)
@@ -195,32 +205,37 @@ def write_onnx(model: ScoredModel, document: Mapping[str, Any], example: Tensor,
         )
     program.model.metadata_props[DOCUMENT] = json.dumps(document)
     program.save(str(path), external_data=False)
+    seal(path)
 
 
 def write_tensors(tensors: Mapping[str, Tensor], document: Mapping[str, Any], path: Path) -> None:
-    """Write weights and a document as .safetensors, not sealed yet."""
-    write_safetensors(
-        path,
-        {name: t.contiguous().numpy() for name, t in tensors.items()},
-        {DOCUMENT: json.dumps(document), "format": "pt"},
-    )
+    """Write weights and a document as .safetensors."""
+    with writing(path.resolve().parent), atomic_path(path) as temporary:
+        arrays = {name: t.numpy() for name, t in tensors.items()}
+        write_safetensors(temporary, arrays, {DOCUMENT: json.dumps(document), "format": "pt"})
+        seal(temporary)
 
 
 # --- the document
 
 
-def is_whole(value: Any, largest: int = 10**9) -> bool:
-    """Whether a value is a whole number from 1."""
+def _is_whole(value: Any, largest: int = 10**9) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
 
 
 def _shape(value: Any) -> bool:
-    return isinstance(value, list) and len(value) in (2, 4) and all(map(is_whole, value[1:]))
+    return isinstance(value, list) and len(value) in (2, 4) and all(map(_is_whole, value[1:]))
+
+
+def _triple(value: Any, above: float) -> bool:
+    return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
 
 
 _IDS = ("a list of ids", lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v))
+_TEXT, _MAPPING = ("text", lambda v: isinstance(v, str)), ("a mapping", lambda v: isinstance(v, dict))
 _OR_NULL = ("a mapping or null", lambda v: v is None or isinstance(v, dict))
-# The place of a value, and what it must be: one of some words, a type, or a test with its rule in words.
+_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: _is_whole(v, LARGEST_IMAGE))
+# The place of a value, and what it must be: one of some words, or a test with its rule in words.
 _ALWAYS: dict[str, Any] = {
     "input.name": ("images", "features"),
     "input.dtype": ("float32", "float64"),
@@ -230,9 +245,9 @@ _ALWAYS: dict[str, Any] = {
     "calibration": _OR_NULL,
     "classes": _IDS,
     "nodes": _IDS,
-    "hierarchy": dict,
+    "hierarchy": _MAPPING,
     "run": ("text or null", lambda v: v is None or isinstance(v, str)),
-    "head.num_outputs": ("a whole number of at least 1", is_whole),
+    "head.num_outputs": ("a whole number of at least 1", _is_whole),
     "head.loss": _OR_NULL,
     "architecture.kind": ("train", "probe"),
     "architecture.model": ("a name or null", lambda v: v is None or isinstance(v, str)),
@@ -242,35 +257,40 @@ _OF_FEATURES: dict[str, Any] = {
     "architecture.kind": ("'probe', because the model takes features", lambda v: v == "probe"),
     "input.shape": ("the batch and the number of features", lambda v: _shape(v) and len(v) == 2),
 }
-_OF_LOSSES: dict[str, Any] = {"head.loss.name": str, "head.loss.options": dict}
+_OF_IMAGES: dict[str, Any] = {
+    "preprocessing.resize": _SIDE,
+    "preprocessing.size": _SIDE,
+    "preprocessing.interpolation": _INTERPOLATIONS,
+    "preprocessing.mean": ("three numbers", lambda v: _triple(v, -float("inf"))),
+    "preprocessing.std": ("three numbers above 0", lambda v: _triple(v, 0)),
+    "architecture.model": _TEXT,
+}
+_OF_PROBES: dict[str, Any] = {
+    "architecture.scaling": ("unit", "standard", "none"),
+    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is _ABSENT or v in POOLS),
+}
+_OF_LOSSES: dict[str, Any] = {"head.loss.name": _TEXT, "head.loss.options": _MAPPING}
 
 
 def _problem(place: str, rule: Any, value: Any) -> str | None:
     """What is wrong with the value at a place."""
-    if isinstance(rule, type):
-        words, fits = {str: "text", dict: "a mapping"}[rule], isinstance(value, rule)
-    elif callable(rule[1]):
+    if callable(rule[1]):
         words, fits = rule[0], rule[1](value)
     else:
         words, fits = f"one of {', '.join(rule)}", isinstance(value, str) and value in rule
-    got = "nothing" if value is ABSENT else shorten(repr(value), 60)
+    got = "nothing" if value is _ABSENT else shorten(repr(value), 60)
     return None if fits else f"{place} must be {words}. Got {got}."
 
 
-def parse_document(
-    text: str | None,
-    path: str,
-    of_images: Mapping[str, Any] | None = None,
-    of_probes: Mapping[str, Any] | None = None,
-) -> dict[str, Any]:
-    """The document in a file's metadata; an error lists every value that is wrong, by these rules and those for its kind."""
+def parse_document(text: str | None, path: str) -> dict[str, Any]:
+    """The document in a file's metadata; an error lists every value that is wrong."""
     document = parse_json(text, path) if text else None
     if not isinstance(document, dict) or document.get("format") != EXPORT_FORMAT:
         raise FormatError(
             f"{path} must be written by `hace export` or HACEClassifier.save. It holds no document {EXPORT_FORMAT!r}."
         )
-    parts = [_ALWAYS, (of_images or {}) if _at(document, "input.name") == "images" else _OF_FEATURES]
-    parts += [of_probes or {}] if _at(document, "architecture.kind") == "probe" else []
+    parts = [_ALWAYS, _OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES]
+    parts += [_OF_PROBES] if _at(document, "architecture.kind") == "probe" else []
     parts += [_OF_LOSSES] if _at(document, "head.loss") is not None else []
     found = [_problem(place, rule, _at(document, place)) for part in parts for place, rule in part.items()]
     problems = [problem for problem in found if problem is not None]
@@ -284,10 +304,10 @@ def parse_document(
 
 
 def _at(document: Mapping[str, Any], place: str) -> Any:
-    """The value at a place such as "input.name"; `ABSENT` where there is none."""
+    """The value at a place such as "input.name"; `_ABSENT` where there is none."""
     value: Any = document
     for key in place.split("."):
-        value = value.get(key, ABSENT) if isinstance(value, dict) else ABSENT
+        value = value.get(key, _ABSENT) if isinstance(value, dict) else _ABSENT
     return value
 
 
@@ -321,9 +341,7 @@ def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: 
 # --- opening
 
 
-def open_onnx(
-    path: str | Path, parse: Callable[[str | None, str], dict[str, Any]] = parse_document
-) -> Program:
+def open_onnx(path: str | Path) -> Program:
     """Open a file with onnxruntime."""
     runtime = optional("onnxruntime", "Reading ONNX", "export")
     options = runtime.SessionOptions()
@@ -332,7 +350,7 @@ def open_onnx(
     # Idle threads burn no processor time.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
-    document = parse(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), str(path))
+    document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), str(path))
     check_seal(path, document.get("sha256"))
     (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
     if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import partial
 from itertools import pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +30,11 @@ from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
 from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
-from hace.files.writing import atomic_path, without_nan, writing
+from hace.files.writing import without_nan
 from hace.hierarchy import Hierarchy
 from hace.linear import model_files as files
 from hace.linear.labels import LabelReading, read_classes, reading_of
 from hace.linear.model_files import DOCUMENT, ScoredModel
-from hace.losses.base import HierarchicalLoss
 
 if TYPE_CHECKING:
     from hace.linear.estimator import HACEClassifier
@@ -52,9 +50,7 @@ def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
     model, document = _model(clf)
     document["estimator"] = _record(clf)
     arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
-    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        files.write_tensors(arrays, document, temporary)
-        files.seal(temporary)
+    files.write_tensors(arrays, document, Path(path))
 
 
 def _check_suffix(path: str | Path, suffix: str) -> None:
@@ -65,9 +61,7 @@ def _check_suffix(path: str | Path, suffix: str) -> None:
 def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
     """See :meth:`hace.HACEClassifier.to_onnx`."""
     _check_suffix(path, ".onnx")
-    model, document = for_onnx(*_model(clf))
-    x = torch.randn(2, clf.n_features_in_, generator=torch.Generator().manual_seed(0))
-    files.write_checked(path, partial(files.write_onnx, model, document, x), files.open_onnx, model, x)
+    files.write_checked(path, *for_onnx(*_model(clf)), files.open_onnx)
 
 
 def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredModel, dict[str, Any]]:
@@ -79,31 +73,32 @@ def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredMod
     model = ScoredModel(network, loss, model.hierarchy, model.outputs, model.temperature)
     kept = {key: value for key, value in document.items() if key != "estimator"}
     kept |= {"head": head, "input": {**document["input"], "dtype": "float32"}}
-    return model.eval().requires_grad_(False), kept
+    return model, kept
 
 
 def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     """The classifier as a model of files, with its document."""
-    loss, h = clf.loss_, clf.hierarchy_
-    plain = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
-    needed = None if plain or loss.score_outputs == "nodes" else loss
-    calibration = _calibration(clf)
+    loss, calibration = clf.loss_, _calibration(clf)
+    needed = files.loss_of_scores(loss, loss.score_outputs)
     temperature = clf.temperature_ if calibration is None else calibration.temperature
     layer = files.last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
-    options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
     network = nn.Sequential()
     network.add_module("head", layer)
-    taken = {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"}
-    head = {"num_outputs": loss.num_outputs, "loss": None, "tree": "own"}
-    if needed is not None:
-        head["loss"] = {"name": clf.loss, "options": options}
-    more: Any = {"preprocessing": None, "run": None, "loss": clf.loss, "head": head, "model": None}
-    more["architecture"] = {"kind": "probe", "model": None, "scaling": "none"}
+    model = ScoredModel(network, needed, clf.hierarchy_, loss.score_outputs, float(temperature))
+    options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
+    named = None if needed is None else {"name": clf.loss, "options": options}
     document = files.new_document(
-        h, loss.score_outputs, taken, calibration, temperature=float(temperature), **more
+        model,
+        {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"},
+        calibration,
+        preprocessing=None,
+        run=None,
+        loss=clf.loss,
+        head={"num_outputs": loss.num_outputs, "loss": named, "tree": "own"},
+        model=None,
+        architecture={"kind": "probe", "model": None, "scaling": "none"},
     )
-    model = ScoredModel(network, needed, h, loss.score_outputs, float(temperature))
-    return model.eval().requires_grad_(False), document
+    return model, document
 
 
 def _calibration(clf: HACEClassifier) -> Calibration | None:

@@ -18,9 +18,10 @@ from hace.decisions.calibration import PromiseRequest
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.serve.export import _parsed, export_run
+from hace.lab.serve.export import export_run
 from hace.lab.serve.load_run import calibrate_run
 from hace.linear.model_files import UNSEALED, seal
+from hace.linear.model_files import parse_document as _parsed
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {

@@ -20,8 +20,8 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.reading import as_rgb, optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
+from hace.linear.model_files import POOLS
 
-POOLS = ("auto", "token", "avg")
 _DTYPES = ("float32", "bf16")
 
 # Models whose authors evaluate them at another size than timm's configuration. timm has DINOv2 at the 518 px of its last

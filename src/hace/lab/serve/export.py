@@ -7,23 +7,21 @@ Predictor.from_run("birds.onnx").predict("photos", threshold=0.9)       # needs 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
-from hace.checks import check_choice, is_number
+from hace.checks import check_choice
 from hace.decisions.calibration import Calibration, parse_calibration
 from hace.draw import templates
 from hace.errors import ConfigError, FormatError, HaceError
 from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
-from hace.files.writing import atomic_folder, atomic_path, json_bytes, writing
+from hace.files.writing import atomic_folder, json_bytes
 from hace.hierarchy.names import node_titles
-from hace.lab.features.backbones import POOLS, bare_model, check_backbone_name, pooled
+from hace.lab.features.backbones import bare_model, check_backbone_name, pooled
 from hace.lab.features.text import encoder_record
 from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
@@ -39,8 +37,6 @@ from hace.losses.registry import build_loss
 from hace.metrics.evaluation import CARRIED_UP
 from hace.settings import from_dict
 
-LARGEST_IMAGE = 8192  # the side in pixels that a file may ask for
-_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic", "box", "hamming", "lanczos")
 FILES = ("onnx", "safetensors")  # each also the suffix of its files
 _CARD = {  # heading of the results: metrics of the model card; None: all
     "leaves": ("top-1", "top-5", "severity", "HD@1"),
@@ -82,14 +78,12 @@ class ProbeNetwork(nn.Module):
 # --- writing
 
 
-@dataclass(frozen=True, eq=False)
-class Export:
-    """A run, ready to be written: its model, from images or features to `OUTPUTS`, its document, and an example input."""
+class Export(NamedTuple):
+    """A run, ready to be written: its model, from images or features to `OUTPUTS`, and its document."""
 
     run: Run | None  # None for the model of a file
     model: ScoredModel
     document: dict[str, Any]
-    example: Tensor
 
 
 def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Export:
@@ -99,27 +93,23 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
         if program.model is None or checkpoint is not None:
             raise ConfigError(f"{folder} must be a run, or a .safetensors file (without --checkpoint).")
         model, document = for_onnx(program.model, program.document)
-        return _export(None, model, document | {"sha256": UNSEALED})
+        return Export(None, model, document | {"sha256": UNSEALED})
     run = open_finished(folder)
     network, loss, view, made = _parts(run, checkpoint)
-    h = run.hierarchy
-    scored = ScoreView(loss, h, temperature=1.0)
+    h, outputs = run.hierarchy, ScoreView(loss, run.hierarchy, temperature=1.0).outputs
     flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
     collapsed = loss.head.outputs == "paths" and flat and files.collapse(network, loss)
-    over_leaves = loss.head.outputs == "leaves" and type(loss).leaf_logits is HierarchicalLoss.leaf_logits
-    needed = None if collapsed or over_leaves or scored.outputs == "nodes" else loss
+    needed = None if collapsed else files.loss_of_scores(loss, outputs)
     calibration = calibration_of(run) if (run.folder / CALIBRATION).is_file() else None
     fitted = ((run.result or {}).get("temperature") or {}).get("value") or 1.0
     temperature = fitted if calibration is None else calibration.temperature
-    model = ScoredModel(network, needed, h, scored.outputs, temperature).eval().requires_grad_(False)
+    model = ScoredModel(network, needed, h, outputs, temperature)
     shape = (network.head.in_features,) if view is None else (3, view["size"], view["size"])
     document = files.new_document(
-        h,
-        scored.outputs,
+        model,
         {"name": "features" if view is None else "images", "shape": ["batch", *shape]},
         calibration,
         preprocessing=view,
-        temperature=temperature,
         run=run.id,
         loss=run.config.loss.name,
         head={
@@ -131,12 +121,7 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
         model=made["model"],
         architecture=made,
     )
-    return _export(run, model, document)
-
-
-def _export(run: Run | None, model: ScoredModel, document: dict[str, Any]) -> Export:
-    shape, generator = document["input"]["shape"][1:], torch.Generator().manual_seed(0)
-    return Export(run, model, document, torch.randn(2, *shape, generator=generator))
+    return Export(run, model, document)
 
 
 def _parts(
@@ -175,17 +160,12 @@ def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> di
     return {"steps": steps, **sizes, "mean": list(mean), "std": list(std)}
 
 
-def write_export(export: Export, path: str | Path, to: str) -> float:
+def write_export(export: Export, path: str | Path) -> float:
     """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
-    model, document = export.model, export.document
-    write = partial(files.write_onnx, model, document, export.example)
-    if to == "safetensors":
-        if document["head"]["loss"] is not None and document["head"]["tree"] == "another":
-            raise ConfigError(
-                "to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'."
-            )
-        write = partial(files.write_tensors, model.network.state_dict(), document)
-    return files.write_checked(path, write, open_program, model, export.example)
+    head = export.document["head"]
+    if Path(path).suffix.lower() == ".safetensors" and head["loss"] is not None and head["tree"] == "another":
+        raise ConfigError("to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'.")
+    return files.write_checked(path, export.model, export.document, open_program)
 
 
 def export_run(
@@ -224,7 +204,7 @@ def export_run(
     out = home if path is None else Path(path)
     if path is None and out.is_symlink():
         raise ConfigError(f"{out} must be of the run. Got a link. Remove it, or name another --out (path=).")
-    difference = write_hub_folder(export, out) if to == "huggingface" else write_export(export, out, to)
+    difference = write_hub_folder(export, out) if to == "huggingface" else write_export(export, out)
     return out, export, difference
 
 
@@ -234,7 +214,7 @@ def write_hub_folder(export: Export, folder: str | Path) -> float:
     if export.run.config.head.ball is not None:  # whose weights timm would read as those of a linear layer
         raise ConfigError("A model for a hub must end in a linear layer. Got a hyperbolic head.")
     with atomic_folder(folder) as temporary:
-        difference = write_export(export, temporary / "model.safetensors", "safetensors")
+        difference = write_export(export, temporary / "model.safetensors")
         (temporary / "config.json").write_bytes(json_bytes(hub_config(export)))
         (temporary / "README.md").write_text(model_card(export, Path(folder).name), encoding="utf-8")
     return difference
@@ -285,32 +265,11 @@ def model_card(export: Export, name: str) -> str:
 # --- opening a file
 
 
-def _triple(value: Any, above: float) -> bool:
-    return isinstance(value, list) and len(value) == 3 and all(is_number(v) and v > above for v in value)
-
-
-_SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: files.is_whole(v, LARGEST_IMAGE))
-_OF_IMAGES: dict[str, Any] = {
-    "preprocessing.resize": _SIDE,
-    "preprocessing.size": _SIDE,
-    "preprocessing.interpolation": _INTERPOLATIONS,
-    "preprocessing.mean": ("three numbers", lambda v: _triple(v, -float("inf"))),
-    "preprocessing.std": ("three numbers above 0", lambda v: _triple(v, 0)),
-    "architecture.model": str,
-}
-
-_OF_PROBES: dict[str, Any] = {
-    "architecture.scaling": ("unit", "standard", "none"),
-    "architecture.pool": (f"one of {', '.join(POOLS)}", lambda v: v is files.ABSENT or v in POOLS),
-}
-_parsed = partial(files.parse_document, of_images=_OF_IMAGES, of_probes=_OF_PROBES)
-
-
 def open_program(path: str | Path) -> Program:
     """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     suffix = file.suffix.lower()
-    opens = {".onnx": partial(files.open_onnx, parse=_parsed), ".safetensors": _open_safetensors}
+    opens = {".onnx": files.open_onnx, ".safetensors": _open_safetensors}
     if suffix not in opens:
         why = " A .pt2 file can run code when it is opened, so it is never read." * (suffix == ".pt2")
         raise FormatError(f"{path} must be a run, or a file of `hace export`: {', '.join(opens)}.{why}")
@@ -326,13 +285,13 @@ def open_program(path: str | Path) -> Program:
 
 def _open_safetensors(path: str) -> Program:
     tensors, metadata = read_safetensors(path)
-    document = _parsed(metadata.get(DOCUMENT), path)
+    document = files.parse_document(metadata.get(DOCUMENT), path)
     files.check_seal(path, document.get("sha256"))
     h = files.hierarchy_of(document, path)
     named = document["head"]["loss"]
     loss = None if named is None else build_loss(named["name"], h, **named["options"])
     network = _network(document, tensors, path)
-    model = ScoredModel(network, loss, h, document["outputs"]["scores"], document["temperature"]).eval()
+    model = ScoredModel(network, loss, h, document["outputs"]["scores"], document["temperature"])
     return Program(document, torch.no_grad()(lambda x: model(x)), model)
 
 
@@ -344,11 +303,9 @@ def store_calibration(path: str | Path, calibration: Calibration) -> None:
         )
     tensors, metadata = read_safetensors(path)
     changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}
-    document = _parsed(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
+    document = files.parse_document(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
     kept = {name: t.clone() for name, t in tensors.items()}
-    with writing(Path(path).resolve().parent), atomic_path(path) as temporary:
-        files.write_tensors(kept, document, temporary)
-        files.seal(temporary)
+    files.write_tensors(kept, document, Path(path))
 
 
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:

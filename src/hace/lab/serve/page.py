@@ -155,7 +155,7 @@ def export_page(
         shown = []  # its data are elsewhere
     shown = [sample for sample in shown if sample.about["kind"] == export.document["input"]["name"]]
     with tempfile.TemporaryDirectory() as temporary:
-        write_export(export, Path(temporary) / "model.onnx", "onnx")
+        write_export(export, Path(temporary) / "model.onnx")
         model = (Path(temporary) / "model.onnx").read_bytes()
         about = model_document(Predictor.from_run(Path(temporary) / "model.onnx"))
     about["input"] |= {**export.document["input"], "shape": export.document["input"]["shape"][1:]}
