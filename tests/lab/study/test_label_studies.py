@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -158,7 +159,9 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 @pytest.mark.slow
-def test_features_whose_labels_are_mixed_already(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_features_whose_labels_are_mixed_already(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = np.random.default_rng(0)
     y = np.repeat([["lynx", "ocelot"], ["fox", "wolf"]], 30, axis=1)  # (2, 60): cats and dogs
     x = rng.normal(size=(2, 60, 4)) + 2 * (y[..., None] == np.array(["lynx", "ocelot", "fox", "wolf"]))
@@ -171,8 +174,14 @@ def test_features_whose_labels_are_mixed_already(tmp_path: Path, capsys: pytest.
     assert main(["study", "mixed-labels", *given, *small.split(), "--out", str(tmp_path / "S")]) == 0
     assert main(["report", str(tmp_path / "S")]) == 0
     question = "20 of 60 training samples are labelled above the leaves. Are they worth using?"
-    assert question in " ".join(capsys.readouterr().out.split())
-    assert question in (tmp_path / "S" / "report" / "report.html").read_text()
+    out, page = capsys.readouterr().out, (tmp_path / "S" / "report" / "report.html").read_text()
+    assert question in " ".join(out.split())
+    assert question in page and "Commands to paste" in page
+    pasted = out[out.index("hace probe") :].split("hace predict", 1)[0].replace("\\\n", "")
+    train, calibrate = [line for line in pasted.splitlines() if line.strip()]
+    monkeypatch.chdir(tmp_path)
+    assert main(shlex.split(train)[1:]) == 0
+    assert main([*shlex.split(calibrate)[1:], "--temperature", "1", "--accuracy", "0.5"]) == 0
 
 
 # What the report says, of runs whose skill is known.

@@ -355,12 +355,10 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
     method, why = _use(results, comparison, held) if held else ("", "")
     spoken = list(dict.fromkeys(filter(None, (first, second, best))))
-    there = results.choices[comparison].get(method)
-    paste = commands(there.finished[0].run) if there is not None and there.finished else ()
     more: dict[str, Any] = {
         "use": method_title(method) if method else "",
         "why": why,
-        "commands": paste,
+        "commands": _commands(results, comparison, method),
         "question": QUESTION,
         "spoken": tuple(spoken),
     }
@@ -449,10 +447,14 @@ def _against(found: Sequence[Finding], reference: str) -> str:
     return f"{points(found[0].gap)} against {method_title(reference)}{more}"
 
 
-def commands(run: Run | None) -> tuple[str, ...]:
+def _commands(results: Results, comparison: Comparison, method: str) -> tuple[str, ...]:
+    there = results.choices[comparison].get(method)
+    run = there.finished[0].run if there is not None and there.finished else None
+    return () if run is None else commands(run)
+
+
+def commands(run: Run) -> tuple[str, ...]:
     """Commands that train a run's model with samples held out, calibrate it and ask it about photos."""
-    if run is None:
-        return ()
     config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
     short = {"loss.name": "loss", "head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "root"
@@ -508,8 +510,12 @@ def label_verdict(question: LabelQuestion) -> Verdict:
         use, why = "", ""
     elif len(steps) == 1:
         use, why = method_title(steps[0].best), steps[0].why
+    paste: tuple[str, ...] = ()
+    if question.mixed is not None and len(poor) == 1:  # labels that were made poor are no one's to train with
+        method = poor[0].dropping[0] if tone == "no" and poor[0].dropping else poor[0].best
+        paste = _commands(results, poor[0].comparison, method)
     spoken = {a.comparison: [a.best, *([a.dropping[0]] if a.dropping else [])] for a in poor}
-    more: dict[str, Any] = {"caveats": tuple(caveats(results, spoken)), "question": asked}
+    more: dict[str, Any] = {"commands": paste, "caveats": tuple(caveats(results, spoken)), "question": asked}
     named = tuple(dict.fromkeys(a.best for a in poor))
     return Verdict(where, answer, tone, steps=steps, use=use, why=why, spoken=named, **more)
 
