@@ -176,7 +176,8 @@ def test_features_whose_labels_are_mixed_already(
     question = "20 of 60 training samples are labelled above the leaves. Are they worth using?"
     out, page = capsys.readouterr().out, (tmp_path / "S" / "report" / "report.html").read_text()
     assert question in " ".join(out.split())
-    assert question in page and "Commands to paste" in page
+    assert question in page
+    assert "Commands to paste" in page
     pasted = out[out.index("hace probe") :].split("hace predict", 1)[0].replace("\\\n", "")
     train, calibrate = [line for line in pasted.splitlines() if line.strip()]
     monkeypatch.chdir(tmp_path)
