@@ -43,7 +43,7 @@ else:
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 QUOTED = HERE / "quoted.json"
-PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").glob("*.md")))
+PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
 EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "[measured anew](when-it-helps.md#all-labels-are-fine)"
 _BLOCK = re.compile(

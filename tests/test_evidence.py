@@ -30,6 +30,7 @@ MEASURED = (
     "docs/results.md",
     "docs/serve.md",
     "docs/training.md",
+    "docs/tutorials/cells.md",
     "docs/when-it-helps.md",
     "docs/unseen.md",
 )
