@@ -15,7 +15,7 @@ from tests.metrics.test_evaluation import sample
 @pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (9.0, 100)])
 def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.metrics.plots import _operating
+    from hace.lab.report.figures import _operating
 
     h = hace.cifar100_hierarchy()
     z, y = sample(h, rows)
@@ -34,7 +34,7 @@ def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) ->
 
 def test_counts_of_mistakes_have_whole_ticks() -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.metrics.plots import _mistakes
+    from hace.lab.report.figures import _mistakes
 
     h = ANIMALS.build()
     figure = figures.Figure(figsize=(11.0, 5.2), layout="constrained")
@@ -48,7 +48,7 @@ def test_counts_of_mistakes_have_whole_ticks() -> None:
 @pytest.mark.slow
 def test_a_long_name_leaves_room_for_the_axes() -> None:
     pytest.importorskip("matplotlib")
-    from hace.metrics.plots import evaluation_figures
+    from hace.lab.report.figures import evaluation_figures
 
     h = ANIMALS.build()
     each = evaluate(*sample(h, 40), h)

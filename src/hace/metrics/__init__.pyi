@@ -4,6 +4,10 @@ from hace.metrics.adapters import ID_METRICS as ID_METRICS
 from hace.metrics.adapters import AnswerMetric as AnswerMetric
 from hace.metrics.adapters import trainer_metrics as trainer_metrics
 from hace.metrics.answers import AnswerReport as AnswerReport
+from hace.metrics.answers import ClassTable as ClassTable
+from hace.metrics.answers import Confusion as Confusion
+from hace.metrics.answers import class_accuracy as class_accuracy
+from hace.metrics.answers import confusion as confusion
 from hace.metrics.answers import evaluate_answers as evaluate_answers
 from hace.metrics.comparison import CurveBand as CurveBand
 from hace.metrics.comparison import Difference as Difference
@@ -43,10 +47,6 @@ from hace.metrics.intervals import compared_together as compared_together
 from hace.metrics.intervals import interval as interval
 from hace.metrics.intervals import paired_interval as paired_interval
 from hace.metrics.metric_batch import ScoreForms as ScoreForms
-from hace.metrics.mistakes import ClassTable as ClassTable
-from hace.metrics.mistakes import Confusion as Confusion
-from hace.metrics.mistakes import class_accuracy as class_accuracy
-from hace.metrics.mistakes import confusion as confusion
 from hace.metrics.streaming import BrierScore as BrierScore
 from hace.metrics.streaming import ClassAccuracy as ClassAccuracy
 from hace.metrics.streaming import FullPathAccuracy as FullPathAccuracy

@@ -38,12 +38,20 @@ from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels import best_columns
 from hace.metrics import curves, measures
-from hace.metrics.answers import class_scores, label_scores, slice_lines, slices_of
+from hace.metrics.answers import (
+    ClassTable,
+    Confusion,
+    class_scores,
+    class_table,
+    label_scores,
+    slice_lines,
+    slices_of,
+    summarise_mistakes,
+)
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.intervals import interval
 from hace.metrics.measures import Measure, mean_of, node_of_level
 from hace.metrics.metric_batch import MetricBatch
-from hace.metrics.mistakes import ClassTable, Confusion, class_table, summarise_mistakes
 
 if TYPE_CHECKING:
     from hace.metrics.comparison import Comparison

@@ -33,10 +33,10 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import level_choices
 from hace.hierarchy.distances import check_distance
 from hace.metrics import curves, measures
+from hace.metrics.answers import ClassTable, Confusion, class_counts, summarise_mistakes
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.measures import Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
-from hace.metrics.mistakes import ClassTable, Confusion, class_counts, summarise_mistakes
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

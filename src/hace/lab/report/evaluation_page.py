@@ -15,7 +15,7 @@ from hace.decisions import Decisions
 from hace.files.documents import write_table
 from hace.files.writing import atomic_folder, without_nan
 from hace.lab.report.document import WORDS, Document, Entry, Folded, ReportTable, Section
-from hace.lab.report.figures import Picture, picture
+from hace.lab.report.figures import Picture, evaluation_figures, picture
 from hace.lab.report.nodes import drawn_counts
 from hace.lab.report.page import to_page
 from hace.lab.report.results import BEST_NODE_BY_LEVEL
@@ -30,7 +30,7 @@ _FEW = 5  # samples of a class
 _THRESHOLDS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
 _FILES = "Numbers: report.json. Tables: decisions.csv, classes.csv, mistakes.csv."
 
-_Figures = Mapping[str, Any]  # of hace.metrics.plots.evaluation_figures
+_Figures = Mapping[str, Any]  # of `evaluation_figures`
 _Models = list[tuple[str, Evaluation]]  # one or two, with their names
 
 
@@ -47,8 +47,6 @@ def write_evaluation(evaluation: Evaluation, folder: str | Path, *, raw_cells: b
     Returns:
         The page.
     """
-    from hace.metrics.plots import evaluation_figures
-
     with atomic_folder(Path(folder)) as temporary:
         _write_tables(temporary, evaluation, raw_cells)
         if not evaluation.samples.only_leaves:
