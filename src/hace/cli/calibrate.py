@@ -30,21 +30,20 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hace.cli.options import Parser, add_checkpoint
-from hace.cli.options_scores import (
-    add_prior,
+from hace.cli.options import (
+    Parser,
+    add_checkpoint,
+    add_restrictions,
     add_run_data,
     add_score_files,
-    add_subset,
     groups_of,
     like_probabilities,
     path_sharing,
-    prior_of,
     read_truth,
+    restrictions,
     scores_of,
-    subset_of,
     warn_of_probabilities,
 )
 from hace.errors import ConfigError, DataError
@@ -52,7 +51,6 @@ from hace.errors import ConfigError, DataError
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
     from hace.decisions.calibration import Calibration, PromiseRequest
-    from hace.hierarchy import Hierarchy
 
 PROMISED = {
     "samples": "of all samples, at most 1 - accuracy get a false answer",
@@ -74,8 +72,7 @@ def add_arguments(parser: Parser) -> None:
     add("--group-share", "S", about, type=float)
     about = "one answer per group: from the mean of its log-probabilities, or of its probabilities"
     add("--pool", ("log", "mean"), about)
-    add_subset(parser)
-    add_prior(parser)
+    add_restrictions(parser)
     about = "answers walk down from the root (default), climb from the best class, or may be 'another of this group' (own)"
     add("--rule", ("threshold", "climb", "own"), about, default="threshold")
     add("--temperature", "T", "a temperature fitted on other samples; 1 leaves scores unchanged", type=float)
@@ -123,7 +120,8 @@ def run(args: argparse.Namespace) -> None:
             checkpoint=args.checkpoint,
             coarse=args.coarse,
             out=args.out,
-            **scores_as_asked(args, open_finished(args.run_folder).hierarchy),
+            pool=args.pool,
+            **restrictions(args, open_finished(args.run_folder).hierarchy),
         )
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
@@ -140,19 +138,13 @@ def calibrate_model(args: argparse.Namespace, asked: PromiseRequest) -> tuple[Ca
     if args.data is None:
         raise ConfigError(f"--data must be given to calibrate {args.run_folder}: it holds no samples.")
     predictor = ExportedPredictor(args.run_folder)
-    options = {"temperature": args.temperature, "seed": args.seed, "coarse": args.coarse}
-    found = predictor.calibrate(args.data, asked, **options, **scores_as_asked(args, predictor.hierarchy))
+    options = {"temperature": args.temperature, "seed": args.seed, "coarse": args.coarse, "pool": args.pool}
+    found = predictor.calibrate(args.data, asked, **options, **restrictions(args, predictor.hierarchy))
     if args.out is None:
         store_calibration(args.run_folder, found)
     else:
         found.write(args.out)
     return found, Path(args.out or args.run_folder)
-
-
-def scores_as_asked(args: argparse.Namespace, h: Hierarchy) -> dict[str, Any]:
-    """How scores are pooled, restricted and weighted before they are calibrated."""
-    subset = None if args.subset is None else subset_of(args.subset, h)
-    return {"pool": args.pool, "subset": subset, "prior": prior_of(args.prior, h)}
 
 
 def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibration:
@@ -181,7 +173,7 @@ def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibrati
     if sharing is not None:
         scores, outputs = leaf_logits(scores, h, "paths", sharing), "leaves"
     options = {"temperature": args.temperature, "split": Path(args.scores).name, "seed": args.seed}
-    options |= {"groups": groups_of(args, len(truth)), **scores_as_asked(args, h)}
+    options |= {"groups": groups_of(args, len(truth)), "pool": args.pool, **restrictions(args, h)}
     try:
         return calibrate_scores(scores, truth, h, asked, kind=args.kind, outputs=outputs, **options)
     except DataError as error:

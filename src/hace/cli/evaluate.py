@@ -40,23 +40,23 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hace.cli.options import Parser, add_checkpoint, reader_options
-from hace.cli.options_scores import (
-    add_prior,
+from hace.cli.options import (
+    Parser,
+    add_checkpoint,
     add_promise,
+    add_restrictions,
     add_run_data,
     add_score_files,
-    add_subset,
     groups_of,
     level_of,
     like_probabilities,
     nan_report,
     path_sharing,
-    prior_of,
     promise_of,
     read_truth,
+    reader_options,
+    restrictions,
     scores_of,
-    subset_of,
     threshold_of,
     warn_of_probabilities,
 )
@@ -95,8 +95,7 @@ def add_arguments(parser: Parser) -> None:
     add("--calibration", "FILE", "written by `hace calibrate` (default: with --run, the one in the run)")
     about = "cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)"
     add("--price", "P", about, type=float)
-    add_subset(parser)
-    add_prior(parser)
+    add_restrictions(parser)
     parser.flag("--only-subset", "skip samples whose truth is outside --subset")
     add("--compare", "FILE", "scores of a second model on the same samples; with --run also a second run")
     add("--replicates", "N", "bootstrap replicates for --compare (default: 1000)", type=int, default=1000)
@@ -143,7 +142,7 @@ def run(args: argparse.Namespace) -> None:
         return
     h, models, about = models_of_files(args) if args.run_folder is None else models_of_runs(args)
     options = {
-        **dict(zip(("subset", "prior"), restrictions(args, h), strict=True)),
+        **restrictions(args, h),
         "only_subset": args.only_subset,
         "distance": args.distance,
         "threshold": None if args.threshold is None else threshold_of(args.threshold, h),
@@ -178,11 +177,6 @@ def run(args: argparse.Namespace) -> None:
         page = report.write(args.out, raw_cells=args.raw_cells)
         if drawn:
             print(f"The page: {page}", file=sys.stderr if args.json else sys.stdout)
-
-
-def restrictions(args: argparse.Namespace, h: Hierarchy) -> tuple[list[str] | None, dict[str, float] | None]:
-    """The classes of --subset and the weights of --prior."""
-    return None if args.subset is None else subset_of(args.subset, h), prior_of(args.prior, h)
 
 
 def print_answers(args: argparse.Namespace) -> None:
@@ -328,7 +322,7 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
             f"{found.outputs}. Calibrate again: {again}"
         )
     if promise is not None:
-        found.check_use(None, *restrictions(args, h), again)
+        found.check_use(None, **restrictions(args, h), again=again)
     sure = None if promise is None else found.threshold_for(*promise, again)
     return {"temperature": found.temperature, "promise": sure}
 
@@ -407,11 +401,12 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
     promise, calibration = promise_of(args), {}
     if promise is not None:
         found = calibration_of(scored.run, args.calibration)
-        found.check_use(None, *restrictions(args, scored.hierarchy), f"hace calibrate {folder}")
+        again = f"hace calibrate {folder}"
+        found.check_use(None, **restrictions(args, scored.hierarchy), again=again)
         seen = "trained" if scored.split == "train" else "calibrated" if scored.split == found.split else None
         calibration = {
             "temperature": found.temperature,
-            "promise": found.threshold_for(*promise, f"hace calibrate {folder}"),
+            "promise": found.threshold_for(*promise, again),
             "remark": seen and f"These samples do not test the promise: the run was {seen} on them.",
         }
     return Model(folder, title, evaluate, calibration)

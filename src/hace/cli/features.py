@@ -22,13 +22,9 @@ from __future__ import annotations
 import argparse
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device
 from hace.errors import ConfigError, DataError
-
-if TYPE_CHECKING:
-    pass
 
 
 def add_arguments(parser: Parser) -> None:

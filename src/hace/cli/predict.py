@@ -28,8 +28,6 @@ An image that cannot be read gets a row with the reason as its error, all others
 from __future__ import annotations
 
 import argparse
-import csv
-import io
 import json
 import sys
 from collections.abc import Callable, Iterator
@@ -38,19 +36,20 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hace.cli.options import Parser, add_checkpoint, add_device, pick_device
-from hace.cli.options_scores import (
-    add_prior,
+from hace.cli.options import (
+    Parser,
+    add_checkpoint,
+    add_device,
     add_promise,
-    add_subset,
+    add_restrictions,
     level_index_of,
-    prior_of,
+    pick_device,
     promise_of,
-    subset_of,
+    restrictions,
     threshold_of,
 )
 from hace.errors import ConfigError, DataError, printable
-from hace.files.documents import safe_cell
+from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
 
 if TYPE_CHECKING:
@@ -72,8 +71,7 @@ def add_arguments(parser: Parser) -> None:
     add("--level", "LEVEL", "answer the best node of a level, by depth or name")
     add_promise(parser)
     add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
-    add_subset(parser)
-    add_prior(parser)
+    add_restrictions(parser)
     about = "one answer per group: the column of a list, or the array of a feature file, that names each sample's group"
     add("--pool", "COLUMN", about)
     about = "default: by --out; table on a terminal, csv in a pipe; the others are tables of camera traps"
@@ -182,11 +180,12 @@ def question(args: argparse.Namespace, predictor: Predictor) -> Question:
     h = predictor.hierarchy
     threshold = None if args.threshold is None else threshold_of(args.threshold, h)
     level = None if args.level is None else level_index_of(args.level, h)
-    subset = None if args.subset is None else subset_of(args.subset, h)
     accuracy, of = promise_of(args) or (None, "samples")
     made = "mean" if accuracy is None else predictor.calibration.pool or "mean"
     pool = None if args.pool is None else made
-    return Question(args.top_k, threshold, level, subset, accuracy, of, pool, prior_of(args.prior, h))
+    return Question(
+        args.top_k, threshold, level, accuracy=accuracy, of=of, pool=pool, **restrictions(args, h)
+    )
 
 
 # Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text
@@ -196,11 +195,7 @@ def question(args: argparse.Namespace, predictor: Predictor) -> Question:
 def csv_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
     """Rows of comma-separated values; the first batch brings the header."""
     rows = [row.values() for row in batch.rows() if not (skip_broken and row["error"])]
-    buffer = io.StringIO()
-    csv.writer(buffer, lineterminator="\n").writerows(
-        [*([batch.row_columns()] if first else []), *([safe_cell(value) for value in row] for row in rows)]
-    )
-    yield buffer.getvalue()
+    yield csv_text([*([batch.row_columns()] if first else []), *rows], end="\n")
 
 
 def json_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
@@ -238,11 +233,8 @@ def table_of(form: str) -> Callable[[Predictions, bool, bool], Iterator[str]]:
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
         found = (d for d in batch.documents() if not (skip_broken and "error" in d))
         rows = [answer_row(document, form, f"hace {__version__}", now) for document in found]
-        buffer = io.StringIO()
-        if rows:
-            cells = [[safe_cell(value) for value in row.values()] for row in rows]
-            csv.writer(buffer, lineterminator="\n").writerows([*([list(rows[0])] if first else []), *cells])
-        yield buffer.getvalue()
+        heads = [list(rows[0])] if first and rows else []
+        yield csv_text([*heads, *(row.values() for row in rows)], end="\n")
 
     return lines
 

@@ -228,10 +228,17 @@ def write_table(file: TextIO, columns: Mapping[str, Sequence[Any]], *, raw: bool
     write_rows(file, [list(columns), *zip(*columns.values(), strict=True)], raw=raw)
 
 
-def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False) -> None:
+def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False, end: str = "\r\n") -> None:
     """Write rows of a CSV table, as `write_table` does."""
-    writer = csv.writer(file)
+    writer = csv.writer(file, lineterminator=end)
     writer.writerows(rows if raw else ([safe_cell(cell) for cell in row] for row in rows))
+
+
+def csv_text(rows: Iterable[Iterable[Any]], end: str = "\r\n") -> str:
+    """Rows of a CSV table as text; no cell starts a formula."""
+    out = io.StringIO()
+    write_rows(out, rows, end=end)
+    return out.getvalue()
 
 
 def is_numeric(text: str) -> bool:

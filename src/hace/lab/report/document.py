@@ -5,7 +5,6 @@ A block is a paragraph (str), a list of them, or an object with a `kind`, which 
 
 from __future__ import annotations
 
-import io
 import itertools
 import json
 import textwrap
@@ -14,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
-from hace.files.documents import write_rows
+from hace.files.documents import csv_text
 
 if TYPE_CHECKING:
     from hace.lab.report.results import Results
@@ -155,9 +154,7 @@ def to_rows(table: ReportTable) -> list[list[str]]:
 
 def to_csv(table: ReportTable) -> str:
     """The table as CSV; no cell starts a formula."""
-    out = io.StringIO()
-    write_rows(out, to_rows(table))
-    return out.getvalue()
+    return csv_text(to_rows(table))
 
 
 def to_latex(table: ReportTable) -> str:

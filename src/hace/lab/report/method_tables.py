@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from statistics import mean, median
 
-from hace.files.documents import write_rows
+from hace.files.documents import csv_text
 from hace.lab.report.document import WORDS, Entry, ReportTable, Switch, marked
 from hace.lab.report.results import (
     BEST_NODE_BY_LEVEL,
@@ -227,9 +226,7 @@ def runs_csv(records: Iterable[Record]) -> str:
         line += [record.run.id if record.run else "", result.get("split"), result.get("samples")]
         line += [*(record.metric(*metric) for metric in metrics), result.get("seconds")]
         rows.append([_field(value) for value in line])
-    out = io.StringIO()
-    write_rows(out, rows)
-    return out.getvalue()
+    return csv_text(rows)
 
 
 def _field(value: object) -> object:
