@@ -161,18 +161,14 @@ class Calibration(Config):
         self, pool: str | None, subset: Sequence[str] | None, prior: Mapping[str, float] | None, again: str
     ) -> None:
         """Refuse scores that are pooled, restricted or weighted in another way; the command `again` is for the message."""
-        ours = {
-            "pool": self.pool,
-            "subset": None if self.subset is None else set(self.subset),
-            "prior": self.prior,
-        }
-        now = {"pool": pool, "subset": None if subset is None else set(subset), "prior": prior}
-        for name, made in ours.items():
-            if made != now[name]:
-                how = "without" if made is None else f"with {'another' if now[name] is not None else 'a'}"
+        ours, theirs = (None if classes is None else set(classes) for classes in (self.subset, subset))
+        uses = (("pool", self.pool, pool), ("subset", ours, theirs), ("prior", self.prior, prior))
+        for name, made, now in uses:
+            if made != now:
+                how = "without" if made is None else f"with {'another' if now is not None else 'a'}"
                 raise ConfigError(
                     f"accuracy must come with the {name} that it was calibrated with: it was made {how} {name}. Calibrate with "
-                    f"the same: {again}{'' if now[name] is None else f' --{name} ...'}"
+                    f"the same: {again}{'' if now is None else f' --{name} ...'}"
                 )
 
     def conflicts(self) -> list[str]:

@@ -44,10 +44,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, is_number
+from hace.checks import check_choice, check_number, is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
-from hace.errors import ConfigError, DataError, HierarchyError
+from hace.errors import DataError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import derived, is_above, layout, leaf_ranges, preorder_labels
 from hace.hierarchy.distances import check_distance, relations, virtual_height
@@ -75,23 +75,20 @@ def least_cost(
     """
     check_distance(distance)
     check_choice("candidates", candidates, ("leaves", "nodes"))
-    if not is_number(price) or not 0 <= price <= 1:
-        raise ConfigError(f"price must be a number from 0 (vague answers are free) to 1. Got {price!r}.")
+    fits = is_number(price) and 0 <= price <= 1
+    check_number("price", price, "a number from 0 (vague answers are free) to 1", fits)
     if hierarchy.is_tree:
-        measure = cost_measure(
-            hierarchy, distance, 1.0 if candidates == "leaves" else float(price), log_q.device
-        )
+        full = 1.0 if candidates == "leaves" else float(price)  # no leaf is vague
+        measure = cost_measure(hierarchy, distance, full, log_q.device)
         answers, values = best_answers(log_q, hierarchy, measure, candidates)
         return Decisions(hierarchy, answers.nodes, answers.probabilities, -values)
     p = leaf_log_probs(log_q.double(), hierarchy).exp()
     costs, probabilities = _dag_costs(p, hierarchy, candidates, distance, price)
-    best = _least(costs, probabilities)[:, None]
-    nodes = best.squeeze(1)
+    nodes = best = _least(costs, probabilities)
     if candidates == "leaves":
-        nodes = layout(hierarchy, log_q.device).leaf_nodes[nodes]
-    return Decisions(
-        hierarchy, nodes, probabilities.gather(1, best).squeeze(1), costs.gather(1, best).squeeze(1)
-    )
+        nodes = layout(hierarchy, log_q.device).leaf_nodes[best]
+    chosen = (table.gather(1, best[:, None]).squeeze(1) for table in (probabilities, costs))
+    return Decisions(hierarchy, nodes, *chosen)
 
 
 @derived
@@ -151,8 +148,8 @@ def best_expected(
     """
     check_choice("metric", metric, ANSWER_METRICS)
     check_choice("candidates", candidates, ("leaves", "nodes"))
-    if not is_number(beta) or beta <= 0 or (metric != "hierarchical_f" and beta != 1):
-        raise ConfigError(f"beta must be a number above 0, and 1 but for hierarchical_f. Got {beta!r}.")
+    fits = is_number(beta) and beta > 0 and (metric == "hierarchical_f" or beta == 1)
+    check_number("beta", beta, "a number above 0, and 1 but for hierarchical_f", fits)
     if not hierarchy.is_tree:
         raise HierarchyError(
             "The best answer for a metric needs a tree or forest: on a DAG the common ancestors are not a path. "
@@ -242,16 +239,8 @@ def places(h: Hierarchy, device: torch.device) -> TreePlaces:
     depths, start = np.unique(depth[by_depth], return_index=True)
     low, high = (np.append(x, end) for x, end in zip(leaf_ranges(h), (0, h.num_leaves), strict=True))
     before = np.stack([np.concatenate([[0], np.cumsum(depth == k)]) for k in depths], axis=1)  # (n + 1, K)
-    parts = (
-        columns,
-        low,
-        high,
-        by_depth,
-        start + before[low],
-        start + before[high],
-        depths,
-        np.append(h.depths, 0),
-    )
+    ranges = (start + before[low], start + before[high])
+    parts = (columns, low, high, by_depth, *ranges, depths, np.append(h.depths, 0))
     return TreePlaces(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
 
 
@@ -275,9 +264,8 @@ def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> kernels.An
     """A measure that does not depend on the depths of leaves, as the kernel takes it."""
     sample = None
     if measure.sample is not None:
-        sample = measure.sample.new_zeros(h.num_nodes).index_copy(
-            0, places(h, measure.sample.device).columns, measure.sample
-        )
+        columns = places(h, measure.sample.device).columns
+        sample = measure.sample.new_zeros(h.num_nodes).index_copy(0, columns, measure.sample)
     return kernels.AnswerTable(
         level=torch.from_numpy((h.depths - h.depths.min()).astype(np.int32)).to(measure.gain.device),
         gain=measure.gain,
@@ -351,16 +339,21 @@ class _Search:
         sums[leaf] = self.p[row[leaf], low[leaf]]
         return sums
 
+    def parts(self, row: Tensor, node: Tensor, mass: Tensor) -> Tensor:
+        """G(v, k); P(v) where the depth of a leaf does not matter."""
+        if not self.split:
+            return mass[:, None]
+        each, where = row[:, None], self.places
+        parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
+        return parts.clamp_(min=0.0)
+
     def evaluate(self, row: Tensor, node: Tensor, mass: Tensor, sums: Tensor) -> _Frontier:
         """The nodes with their values and sums, from the sums of their parents."""
-        measure, where = self.measure, self.places
-        parts = mass[:, None]
-        if self.split:
-            each = row[:, None]
-            parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
-            parts = parts.clamp_(min=0.0)
+        measure, parts = self.measure, self.parts(row, node, mass)
         sums = sums + measure.gain[node][:, None] * parts
-        weight = measure.weight[where.node_depths[node]] if len(measure.weight) > 1 else measure.weight
+        weight = measure.weight
+        if len(weight) > 1:
+            weight = weight[self.places.node_depths[node]]
         value = (sums * weight).sum(dim=1) * measure.scale[node] + measure.constant[node]
         value += (measure.inside[node] * parts).sum(dim=1)
         return _Frontier(row, node, value, sums)
@@ -369,11 +362,8 @@ class _Search:
         """The root, or the virtual root."""
         row = torch.arange(len(self.p), device=self.p.device)
         node = torch.full_like(row, 0 if self.h.rooted else self.h.num_nodes)
-        mass, where = self.running[:, -1], self.places
-        parts = mass[:, None]
-        if self.split:
-            parts = self.by_depth[:, where.last[-1]] - self.by_depth[:, where.first[-1]]
-        found = self.evaluate(row, node, mass, self.measure.start * parts)
+        mass = self.running[:, -1]
+        found = self.evaluate(row, node, mass, self.measure.start * self.parts(row, node, mass))
         if self.h.rooted:
             self.keep(found, mass)
         return found

@@ -85,11 +85,8 @@ class Decisions:
         """The decisions of several batches as one."""
         first = parts[0]
         costs = None if first.costs is None else torch.cat([d.costs for d in parts if d.costs is not None])
-        nodes, probabilities = (
-            torch.cat([d.nodes for d in parts]),
-            torch.cat([d.probabilities for d in parts]),
-        )
-        return cls(first.hierarchy, nodes, probabilities, costs)
+        nodes = torch.cat([d.nodes for d in parts])
+        return cls(first.hierarchy, nodes, torch.cat([d.probabilities for d in parts]), costs)
 
     def columns(self) -> dict[str, list]:
         """A table with one row per answer: sample, rank (for k answers), id, name, level, probability, path."""

@@ -61,26 +61,20 @@ class GroupPromise:
         if self.share is not None:
             alpha = self.inside.alpha  # whole numbers on both sides: exact
             return (lost * alpha.denominator > most * alpha.numerator).astype(np.int64)
-        return np.ceil(_WHOLE * np.divide(lost, most, out=np.zeros(len(lost)), where=most > 0)).astype(
-            np.int64
-        )
+        share = np.divide(lost, most, out=np.zeros(len(lost)), where=most > 0)
+        return np.ceil(_WHOLE * share).astype(np.int64)
 
     def threshold(self, outcomes: Outcomes, place: np.ndarray) -> float:
         """The least threshold that keeps the promise; ``NOTHING`` where no other does."""
         promise, groups = self.over_groups, int(place.max(initial=-1)) + 1
         needed = promise.needed()
         if groups < needed:
-            what = (
-                f"in {float(self.share):g} of new groups"
-                if self.share is not None
-                else "on average over new groups"
-            )
-            possible = (
-                1 / (groups + 1)
-                if promise.delta is None
-                else 1 - float(promise.delta) ** (1 / max(groups, 1))
-            )
-            word = "a share of groups" if self.share is not None else "an accuracy"
+            what, word = "on average over new groups", "an accuracy"
+            if self.share is not None:
+                what, word = f"in {float(self.share):g} of new groups", "a share of groups"
+            possible = 1 / (groups + 1)
+            if promise.delta is not None:
+                possible = 1 - float(promise.delta) ** (1 / max(groups, 1))
             raise DataError(
                 f"groups must be at least {needed:,} to promise {self.inside} {what}. Got {groups:,}. Calibrate on more, "
                 f"or ask for less: {groups:,} groups support {word} of up to {int(1000 * (1 - possible)) / 1000:g}."

@@ -63,9 +63,8 @@ class Scores:
         data = self.data
         if not (isinstance(data, np.ndarray) and data.dtype.kind == "f"):
             data = as_tensor(data, "scores")
-        over = score_columns(
-            tuple(data.shape), self.hierarchy, "nodes" if self.kind == "node_log_probs" else self.outputs
-        )
+        columns = "nodes" if self.kind == "node_log_probs" else self.outputs
+        over = score_columns(tuple(data.shape), self.hierarchy, columns)
         if isinstance(data, Tensor) and not data.is_floating_point():
             raise DataError(f"scores must be floating-point numbers. Got {data.dtype}.")
         object.__setattr__(self, "data", data)
@@ -115,12 +114,8 @@ class Scores:
         whole = self.checked()
         kept = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
         z = whole.data.masked_fill(~kept.to(whole.data.device), -torch.inf)
-        _refuse_rows(
-            (z == -torch.inf).all(1, keepdim=True),
-            "must have some mass in the subset",
-            "Use a larger subset.",
-            0 if rows is None else rows,
-        )
+        none, numbers = (z == -torch.inf).all(1, keepdim=True), 0 if rows is None else rows
+        _refuse_rows(none, "must have some mass in the subset", "Use a larger subset.", numbers)
         return replace(whole, data=z)
 
     def weighted(self, prior: Mapping[str, float] | None) -> Scores:
@@ -168,11 +163,8 @@ class Scores:
         if self.outputs == "leaves":
             return z
         leaves = z.index_select(1, layout(self.hierarchy, z.device).leaf_nodes)
-        _refuse_rows(
-            leaves.amax(dim=1, keepdim=True) == -torch.inf,
-            "must have some mass on the leaves",
-            "Decide among nodes.",
-        )
+        none = leaves.amax(dim=1, keepdim=True) == -torch.inf
+        _refuse_rows(none, "must have some mass on the leaves", "Decide among nodes.")
         return leaves
 
     def truths(self, target: Any, labels: str = "leaves") -> np.ndarray:
@@ -202,11 +194,8 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
             refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
         refuse(top == -torch.inf, "must not be -inf throughout", "Keep one class.")
         return z
-    refuse(
-        z.amin(dim=1, keepdim=True) < 0,
-        "of kind 'probs' must not be negative",
-        "Say kind='logits' (on the command line: --kind logits) for logits.",
-    )
+    remedy = "Say kind='logits' (on the command line: --kind logits) for logits."
+    refuse(z.amin(dim=1, keepdim=True) < 0, "of kind 'probs' must not be negative", remedy)
     total = z.sum(dim=1)
     off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
     if bool(off.any()):
@@ -275,9 +264,7 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
 def inside_subset(hierarchy: Hierarchy, subset: Iterable[Any], truth: np.ndarray) -> np.ndarray:
     """(S,) whether each truth is a class of the subset, or an inner node with no class outside it."""
     kept = subset_mask(hierarchy, subset)
-    others = [
-        leaf for leaf, node in zip(hierarchy.leaves, hierarchy.leaf_nodes, strict=True) if not kept[node]
-    ]
+    others = [hierarchy.nodes[node] for node in hierarchy.leaf_nodes if not kept[node]]
     return ~subset_mask(hierarchy, others)[truth] if others else np.ones(len(truth), dtype=bool)
 
 

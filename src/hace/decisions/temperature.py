@@ -119,17 +119,14 @@ class _Likelihood:
             ends[1] += float((_mean(whole) - _mean(own)).sum())
             ends[2] += float((_log_count(whole == 0) - _log_count(own == best)).sum())
             ends[3] += float(-best.sum())  # the greatest score of a row is 0
-            spreads.append(
-                -whole.masked_fill(whole == -torch.inf, torch.nan).nanmedian(dim=1).values.median()
-            )
+            finite = whole.masked_fill(whole == -torch.inf, torch.nan)
+            spreads.append(-finite.nanmedian(dim=1).values.median())
         if silent:
             raise DataError(
                 f"scores must give every truth some probability. {silent} of {self.samples} truths have none, and no "
                 "temperature changes that. Leave these samples out, or give the scores as logits."
             )
-        self.at_zero, self.slope_at_zero, self.at_infinity, self.slope_at_infinity = (
-            ends / self.samples
-        ).tolist()
+        self.at_zero, self.slope_at_zero, self.at_infinity, self.slope_at_infinity = ends / self.samples
         if self.slope_at_infinity > 0:
             self.at_infinity = np.inf
         spread = float(torch.stack(spreads).median())

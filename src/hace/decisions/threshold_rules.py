@@ -177,10 +177,8 @@ def deepest_above(
         passing = masses.double().exp() >= limits[depths[nodes]]
     else:
         failing = log_q.double().exp() < limits[depths[:-1]]
-        least = torch.finfo(
-            log_q.dtype
-        ).min  # log 0 of a node that passes is above the -inf of those that fail
-        kept = log_q.clamp(min=least).masked_fill_(failing, -torch.inf)
+        # log 0 of a node that passes is above the -inf of those that fail
+        kept = log_q.clamp(min=torch.finfo(log_q.dtype).min).masked_fill_(failing, -torch.inf)
         nodes, masses = best_by_information(kept, hierarchy)
         passing = masses > -torch.inf
     return _answers(hierarchy, nodes, masses, last_passing(passing, constrained))
@@ -514,6 +512,5 @@ def greatest_distance(hierarchy: Hierarchy, distance: str) -> int:
     """A bound on the distance of two nodes that the hierarchy alone gives."""
     check_distance(distance)
     deepest = hierarchy.max_depth
-    return int(
-        {"lca_height": virtual_height(hierarchy), "lca_depth": deepest, "edges": 2 * deepest}[distance]
-    )
+    bounds = {"lca_height": virtual_height(hierarchy), "lca_depth": deepest, "edges": 2 * deepest}
+    return int(bounds[distance])

@@ -194,9 +194,8 @@ class HierarchicalLoss(TableModule, ABC):
         if num_items_in_batch is None and kernels.is_plain_batch(input, target):
             call, columns = self.kept("whole", self._whole_call)
             if call is not None and input.shape == (target.shape[0], columns):
-                return run_loss(
-                    input, call, BatchLabels(target, self.ignore_index, self.reduction), self._plain
-                )
+                labels = BatchLabels(target, self.ignore_index, self.reduction)
+                return run_loss(input, call, labels, self._plain)
         input = input if isinstance(input, Tensor) else output_logits(input)
         if num_items_in_batch is not None and self.reduction == "mean":
             check_items(num_items_in_batch)

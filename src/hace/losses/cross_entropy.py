@@ -47,12 +47,8 @@ class CrossEntropyLoss(TableLoss):
     def __init__(
         self, hierarchy: Hierarchy, label_smoothing: float = 0.0, **shared: Unpack[LeafLossOptions]
     ) -> None:
-        super().__init__(
-            hierarchy,
-            label_smoothing=label_smoothing,
-            aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
-            **shared,
-        )
+        up = shared.get("labels") == "nodes"  # labels at the leaves ask for nothing above them
+        super().__init__(hierarchy, label_smoothing=label_smoothing, aggregate=up, **shared)
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses; torch's own serves labels at the leaves."""
@@ -107,13 +103,8 @@ class SoftLabelLoss(TableLoss):
         **shared: Unpack[LeafLossOptions],
     ) -> None:
         check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
-        super().__init__(
-            hierarchy,
-            soft_label_beta=beta,
-            distance=distance,
-            aggregate=shared.get("labels") == "nodes",  # labels at the leaves ask for nothing above them
-            **shared,
-        )
+        up = shared.get("labels") == "nodes"  # labels at the leaves ask for nothing above them
+        super().__init__(hierarchy, soft_label_beta=beta, distance=distance, aggregate=up, **shared)
         self.beta = beta
 
     def kernel_call(self) -> Call | None:
@@ -165,9 +156,6 @@ class HXELoss(TableLoss):
         check_choice("decay", decay, ("depth", "height"))
         check_choice("normalize", normalize, (None, "tree"))
         require_tree(hierarchy, "HXELoss")
-        super().__init__(
-            hierarchy,
-            table=partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize),
-            **shared,
-        )
+        table = partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize)
+        super().__init__(hierarchy, table=table, **shared)
         self.alpha, self.decay, self.normalize = alpha, decay, normalize

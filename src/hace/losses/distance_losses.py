@@ -72,9 +72,8 @@ class LeafDistances(TableModule):
             return None
         leaf = self.leaf if self.ragged else None
         tensors = (self.start, self.node, self.low, self.high, column, self.own, self.at, leaf, self.label)
-        return make_call(
-            "lca_group_loss", tensors, (self.outside, kind, strength), len(self.start) - 1, weight
-        )
+        numbers = (self.outside, kind, strength)
+        return make_call("lca_group_loss", tensors, numbers, len(self.start) - 1, weight)
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""
@@ -82,11 +81,9 @@ class LeafDistances(TableModule):
             return self.table.index_select(0, rows)
         node = self.node[padded(rows, self.start, self.longest)[0]]  # (B, K), filled up with the top
         low, high, at = self.low[node], self.high[node], self.at[node]
-        batch = len(node)
-        classes = len(self.leaf)
-        edges = torch.cat(
-            [low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), classes)], dim=1
-        )
+        batch, classes = len(node), len(self.leaf)
+        ends = low.new_zeros(batch, 1), high.new_full((batch, 1), classes)
+        edges = torch.cat([ends[0], low.flip(1), high, ends[1]], dim=1)
         # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1). Then in preorder: the left
         # parts from the outside in, and the right parts.
         groups = torch.cat([at, at.new_full((batch, 1), self.outside)], dim=1)
@@ -124,9 +121,8 @@ class DistanceLoss(LabelLoss):
         """The compiled loss for batches of labels; None where there is none."""
         if self.kernel_kind is None or self.head.outputs != "leaves":
             return None
-        return self.distances.call(
-            self.kernel_kind, self.kernel_strength, self.head.column, self.label_weight
-        )
+        kind, strength = self.kernel_kind, self.kernel_strength
+        return self.distances.call(kind, strength, self.head.column, self.label_weight)
 
     @abstractmethod
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:

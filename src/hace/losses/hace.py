@@ -90,8 +90,7 @@ class HACELoss(TableLoss):
     ) -> None:
         check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
         level_weights = _checked_level_weights(level_weights, dilution)
-        if not isinstance(aggregate, bool):
-            raise ConfigError(f"aggregate must be True or False. Got {aggregate!r}.")
+        check_number("aggregate", aggregate, "True or False", isinstance(aggregate, bool))
         if not aggregate and outputs != "nodes":
             raise ConfigError(
                 f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "

@@ -160,10 +160,8 @@ class LevelwiseLoss(NodeScoreLoss):
         """(B, N) outputs -> (B, n) scores of the classes in label order."""
         if self.answers == "leaf":
             return z.index_select(1, self.head.leaf_nodes)
-        if self.answers == "product":
-            scores = -self.node_losses(z)
-        else:
-            scores = self.conditional_log_probs(z)
+        product = self.answers == "product"
+        scores = -self.node_losses(z) if product else self.conditional_log_probs(z)
         return scores.index_select(1, self.head.leaf_nodes)
 
     def node_losses(self, z: Tensor) -> Tensor:

@@ -99,10 +99,9 @@ class AnswerMetric:
             return measures.level_accuracy_measure(h), self.level_index
         if self.name == "accuracy":
             return measures.top_k_measure(h), 0
-        severe = self.name == "severity"
-        return measures.severity_measure(h, self.distance) if severe else measures.distance_measure(
-            h, 1, self.distance
-        ), 0
+        if self.name == "severity":
+            return measures.severity_measure(h, self.distance), 0
+        return measures.distance_measure(h, 1, self.distance), 0
 
     def scorer(self) -> Any:
         """A scorer for ``scoring=``; one of distances has its sign turned, as scikit-learn does."""

@@ -104,10 +104,8 @@ def summarise_mistakes(hierarchy: Hierarchy, answers: IntArray, truth: IntArray)
     depth = np.append(hierarchy.depths, 0)[lca]
     by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1).astype(np.int64)
     places, at = np.unique(lca, return_inverse=True)
-    meeting = np.column_stack(
-        [places, np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)]
-    )
-    pairs = np.column_stack([pairs, count])
+    there = np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)
+    pairs, meeting = np.column_stack([pairs, count]), np.column_stack([places, there])
     pairs, meeting = (table[np.argsort(-table[:, -1], kind="stable")] for table in (pairs, meeting))
     return Confusion(hierarchy, len(truth), int(wrong.sum()), pairs, by_level, meeting)
 
@@ -287,11 +285,8 @@ class AnswerReport:
 
     def to_dict(self) -> dict[str, Any]:
         """Everything as plain values for JSON."""
-        return {
-            "samples": self.samples,
-            "metrics": dict(self.values),
-            "slices": {k: dict(v) for k, v in self.slices.items()},
-        }
+        slices = {name: dict(values) for name, values in self.slices.items()}
+        return {"samples": self.samples, "metrics": dict(self.values), "slices": slices}
 
     def to_text(self) -> str:
         """A table for the terminal."""
@@ -349,10 +344,8 @@ def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> 
     values |= class_scores(h, answers, truth) | {"kappa": _kappa(answers, truth)}
     if h.is_tree:
         levels = level_accuracy_measure(h)
-        values |= {
-            f"accuracy at {name}": v
-            for name, v in zip(levels.names, levels.value(batch).tolist(), strict=True)
-        }
+        each = zip(levels.names, levels.value(batch).tolist(), strict=True)
+        values |= {f"accuracy at {name}": value for name, value in each}
     return values
 
 

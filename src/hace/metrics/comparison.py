@@ -98,9 +98,8 @@ def compare(
         found[key] = Difference(value, second.values[key], *ends)
     if first.calibrated is not None and second.calibrated is not None:
         more = compare(first.calibrated, second.calibrated, replicates=replicates, seed=seed)
-        found |= {
-            key: more[key[0].removeprefix(CALIBRATED), key[1]] for key in first.all_values if key not in found
-        }
+        warm = [key for key in first.all_values if key not in found]
+        found |= {(heading, name): more[heading.removeprefix(CALIBRATED), name] for heading, name in warm}
     return found
 
 
@@ -147,12 +146,10 @@ class Comparison:
             if group != heading:
                 heading = group
                 columns = f"  {'first':>8}  {'second':>8}  {'change':>8}  95% interval"
-                fits = len(heading) <= width + 2
-                lines += (
-                    ["", f"{heading:<{width + 2}}{columns}"]
-                    if fits
-                    else ["", heading, " " * (width + 2) + columns]
-                )
+                lines += ["", heading.ljust(width + 2)]
+                if len(heading) > width + 2:
+                    lines.append(" " * (width + 2))
+                lines[-1] += columns
             if np.isnan(d.low):
                 lines.append(f"  {name:<{width}}  {'-':>8}  {'-':>8}  {'-':>8}")
                 continue
@@ -213,12 +210,8 @@ def curve_band(
         raise DataError("The hierarchical curve needs a tree or forest: on a DAG a leaf has several ways up.")
     grid = np.linspace(0, 1, _POINTS)
     value = _on_grid(grid, *CURVES[curve](samples, np.ones((1, len(samples)))))
-    drawn = np.concatenate(
-        [
-            _on_grid(grid, *CURVES[curve](samples, w))
-            for w in draws(len(samples), replicates, seed, evaluation.groups)
-        ]
-    )
+    weights = draws(len(samples), replicates, seed, evaluation.groups)
+    drawn = np.concatenate([_on_grid(grid, *CURVES[curve](samples, w)) for w in weights])
     low, high = np.quantile(drawn, _ENDS, axis=0)
     return CurveBand(grid, value[0], low, high)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from hace.checks import MOST_BINS, check_choice, check_count, is_number
+from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
 from hace.decisions.threshold_rules import LADDERS, level_thresholds
-from hace.errors import ConfigError, DataError
+from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
@@ -122,8 +122,8 @@ class OperatingCurve:
             (0.8, nan)
         """
         check_choice("of", of, ("answers", "samples"))
-        if not is_number(precision) or not 0 <= precision <= 1:
-            raise ConfigError(f"precision must be a number from 0 to 1. Got {precision!r}.")
+        fits = is_number(precision) and 0 <= precision <= 1
+        check_number("precision", precision, "a number from 0 to 1", fits)
         share = self.answer_precision if of == "answers" else self.precision
         reached = np.flatnonzero(share >= precision)
         if not len(reached):

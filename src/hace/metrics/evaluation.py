@@ -326,10 +326,8 @@ class Evaluation:
     def reliability(self) -> dict[str, Reliability]:
         """The reliability diagram of each level, by its name."""
         s = self.samples
-        return {
-            title: curves.reliability(s.level_confidence[:, k], s.level_correct[:, k], self.bins)
-            for k, title in enumerate(self.level_titles)
-        }
+        columns = zip(self.level_titles, s.level_confidence.T, s.level_correct.T, strict=True)
+        return {title: curves.reliability(p, right, self.bins) for title, p, right in columns}
 
     @cached_property
     def class_scores(self) -> dict[str, float]:
@@ -426,11 +424,8 @@ class Evaluation:
             return what, promised, (over.value, max(over.low, 0.0), min(over.high, 1.0))
         broken = float((shares > promised + 1e-9).mean())
         ends = wilson(broken * len(shares), len(shares))
-        return (
-            f"{broken:.1%} of {len(shares):,} groups break it",
-            1 - self.promise.group_share,
-            (broken, *ends),
-        )
+        what = f"{broken:.1%} of {len(shares):,} groups break it"
+        return what, 1 - self.promise.group_share, (broken, *ends)
 
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
@@ -486,9 +481,8 @@ class Evaluation:
     def _table(self) -> str:
         """Every metric, and where mistakes go."""
         h = self.hierarchy
-        lines = [
-            f"{len(self.samples):,} samples, {self.mistakes:,} mistakes, {h!r}, distance {self.distance}"
-        ]
+        counts = f"{len(self.samples):,} samples, {self.mistakes:,} mistakes"
+        lines = [f"{counts}, {h!r}, distance {self.distance}"]
         if not h.is_tree and not self.samples.only_leaves:
             lines.append("metrics by level are omitted: on a DAG a node has no single ancestor at a level")
         if self.temperature is not None:
@@ -515,9 +509,8 @@ class Evaluation:
                 lines.append(f"  {title:<24}  {count:>8,}  {count / c.mistakes:7.1%}")
         lines += ["", "most frequent mistakes"]
         table = c.pair_columns(PAIRS_SHOWN)
-        for truth, answer, count, lca in zip(
-            table["truth_name"], table["answer_name"], table["count"], table["lca"], strict=True
-        ):
+        columns = (table[key] for key in ("truth_name", "answer_name", "count", "lca"))
+        for truth, answer, count, lca in zip(*columns, strict=True):
             name = "the root" if lca is None else self.hierarchy.name(lca)
             meet = name if lca is None or name == lca else f"{name} [{lca}]"
             lines.append(f"  {count:>5} x  {truth} taken for {answer or 'no answer'} (meet at {meet})")
@@ -831,10 +824,8 @@ def evaluate(
         (0.5, 1.0)
     """
     truth = as_nodes(target, hierarchy, "target", of=options.get("labels", "leaves"))
-    rules = {
-        **_asked_rules(hierarchy, threshold, level, price, options.get("distance", "lca_height")),
-        **(options.get("rules") or {}),
-    }
+    rules = _asked_rules(hierarchy, threshold, level, price, options.get("distance", "lca_height"))
+    rules |= options.get("rules") or {}
     inside = _inside(hierarchy, options.get("subset"), truth.numpy(), only_subset)
     evaluator = Evaluator(hierarchy, **{**options, "labels": "nodes", "rules": rules})
     start = 0
@@ -912,10 +903,8 @@ def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[s
     found.append((LEAVES, measures.severity_measure(h, distance)))
     found += [(LEAVES, measures.distance_measure(h, k, distance)) for k in ranks]
     if h.is_tree:
-        found += [
-            (CARRIED_UP, measures.level_accuracy_measure(h)),
-            ("accuracy by level, best node of the level", measures.level_choice_measure(h)),
-        ]
+        found.append((CARRIED_UP, measures.level_accuracy_measure(h)))
+        found.append(("accuracy by level, best node of the level", measures.level_choice_measure(h)))
     for make in (measures.hierarchical_prf_measure, measures.information_prf_measure):
         found += [("ancestors and information", make(h, average)) for average in measures.AVERAGES]
     if h.is_tree:

@@ -179,7 +179,7 @@ def level_key(hierarchy: Hierarchy, level: int | str) -> str:
 _PRF = ("precision", "recall", "f1")
 
 
-class TopKAccuracy(RatioMetric, measure_of=measures.top_k_measure, higher_is_better=True):
+class TopKAccuracy(RatioMetric, measure_of=measures.top_k_measure):
     """:func:`hace.metrics.top_k_accuracy`, streaming: ``TopKAccuracy(hierarchy, k=1)``."""
 
 
@@ -196,9 +196,7 @@ class MistakeSeverity(RatioMetric, measure_of=measures.severity_measure, higher_
         return int(self._all()[1].sum())
 
 
-class LevelAccuracy(
-    RatioMetric, measure_of=measures.level_accuracy_measure, higher_is_better=True, choice="level"
-):
+class LevelAccuracy(RatioMetric, measure_of=measures.level_accuracy_measure, choice="level"):
     """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
 
     With ``level``, a depth or a level's name, it is that level's value, a scalar; ``log_dict`` of Lightning needs that.
@@ -209,44 +207,32 @@ class BrierScore(RatioMetric, measure_of=measures.brier_measure, higher_is_bette
     """:func:`hace.metrics.brier_score`, streaming: a dict by level, or with ``level`` that level's value."""
 
 
-class LogLikelihood(
-    RatioMetric, measure_of=measures.log_likelihood_measure, higher_is_better=True, choice="level"
-):
+class LogLikelihood(RatioMetric, measure_of=measures.log_likelihood_measure, choice="level"):
     """:func:`hace.metrics.log_likelihood`, streaming: a dict by level, or with ``level`` that level's value."""
 
 
-class HierarchicalPRF(
-    RatioMetric,
-    measure_of=measures.hierarchical_prf_measure,
-    higher_is_better=True,
-    choice="value",
-    keys=_PRF,
-):
+class HierarchicalPRF(RatioMetric, measure_of=measures.hierarchical_prf_measure, choice="value", keys=_PRF):
     """:func:`hace.metrics.hierarchical_prf`, streaming: ``HierarchicalPRF(hierarchy, average="micro")``.
 
     A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
 
-class InformationPRF(
-    RatioMetric, measure_of=measures.information_prf_measure, higher_is_better=True, choice="value", keys=_PRF
-):
+class InformationPRF(RatioMetric, measure_of=measures.information_prf_measure, choice="value", keys=_PRF):
     """:func:`hace.metrics.information_prf`, streaming: ``InformationPRF(hierarchy, average="macro")``.
 
     A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
     """
 
 
-class GuaranteedAnswers(
-    RatioMetric, measure_of=measures.promise_measure, higher_is_better=True, choice="value"
-):
+class GuaranteedAnswers(RatioMetric, measure_of=measures.promise_measure, choice="value"):
     """:func:`hace.metrics.promised_answers`, streaming: ``GuaranteedAnswers(hierarchy, promise)``.
 
     A dict of specificity, false, answered and true_answers; with ``value``, one of these names, that value alone.
     """
 
 
-class FullPathAccuracy(RatioMetric, measure_of=measures.full_path_measure, higher_is_better=True):
+class FullPathAccuracy(RatioMetric, measure_of=measures.full_path_measure):
     """:func:`hace.metrics.full_path_accuracy`, streaming."""
 
 
@@ -331,9 +317,8 @@ class LevelCalibration(HierarchicalMetric):
 
     def _of(self, batch: MetricBatch) -> Any:
         if self.binning == "mass":
-            return np.stack(
-                [batch.levels.probabilities.double().cpu().numpy(), batch.correct_at_levels], axis=1
-            )
+            confidence = batch.levels.probabilities.double().cpu().numpy()
+            return np.stack([confidence, batch.correct_at_levels], axis=1)
         each = curves.level_diagrams(batch, self.bins)
         return [(r.counts, r.confidence_sums, r.correct_sums) for r in each]
 
@@ -342,10 +327,8 @@ class LevelCalibration(HierarchicalMetric):
         if self.binning == "width":
             return [Reliability(*sums) for sums in self._all()]
         seen = self._all(2, len(self.titles))
-        return [
-            curves.reliability(*seen[:, :, k].T, bins=self.bins, binning="mass")
-            for k in range(len(self.titles))
-        ]
+        each = (seen[:, :, k].T for k in range(len(self.titles)))
+        return [curves.reliability(*columns, bins=self.bins, binning="mass") for columns in each]
 
     def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""
