@@ -211,9 +211,6 @@ def calibration_text(found: Calibration) -> str:
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else said}")
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
-    lines += [
-        "",
-        "what a promise assumes",
-        *(f"  - {text.replace('samples', unit)}" for text in strictest.assumptions),
-    ]
+    assumed = [f"  - {text.replace('samples', unit)}" for text in strictest.assumptions]
+    lines += ["", "what a promise assumes", *assumed]
     return "\n".join([*lines, *found.notes, ""])

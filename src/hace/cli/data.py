@@ -35,10 +35,8 @@ def add_arguments(parser: Parser) -> None:
     """Declare the command's arguments."""
     parser.option("name", "NAME", "cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...")
     add_dataset(parser)
-    parser.flag(
-        "--check",
-        "open every image, look for odd and broken ones, for the same image twice and for doubtful labels",
-    )
+    about = "open every image, look for odd and broken ones, for the same image twice and for doubtful labels"
+    parser.flag("--check", about)
     parser.flag("--skip-broken", "with --check: images that cannot be read are listed, and no error")
 
 

@@ -241,11 +241,9 @@ def models_of_files(args: argparse.Namespace) -> Given:
     missing = [f"--{name}" for name in ("hierarchy", "scores", "labels") if getattr(args, name) is None]
     if missing:
         raise ConfigError(f"{', '.join(missing)} must be given; or --run, a finished run.")
-    stray = [
-        f"--{n.replace('_', '-')}" for n in ("split", "data_root", "data", "checkpoint") if getattr(args, n)
-    ]
+    stray = [name for name in ("split", "data_root", "data", "checkpoint") if getattr(args, name)]
     if stray:
-        raise ConfigError(f"{stray[0]} belongs to --run. Leave it out with --scores.")
+        raise ConfigError(f"--{stray[0].replace('_', '-')} belongs to --run. Leave it out with --scores.")
     if args.compare is not None and Path(args.compare).is_dir():
         raise ConfigError(
             f"--compare {args.compare} is a folder, and --scores a file. Two runs compare with --run RUN --compare RUN."
@@ -335,10 +333,8 @@ def models_of_runs(args: argparse.Namespace) -> Given:
     from hace.lab.serve.load_run import rescored
     from hace.lab.study.presets import without_common_end
 
-    given = [
-        f"--{name.replace('_', '-')}" for name, unset in OF_FILES.items() if getattr(args, name) != unset
-    ]
-    if given:
+    own = [name.replace("_", "-") for name, unset in OF_FILES.items() if getattr(args, name) != unset]
+    if given := [f"--{name}" for name in own]:
         raise ConfigError(
             f"--run has its own model, hierarchy and labels. Leave out {', '.join(given)}, or --run."
         )

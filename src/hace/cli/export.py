@@ -32,11 +32,8 @@ def add_arguments(parser: Parser) -> None:
     add("--to", ("onnx", "safetensors", "huggingface"), "the format")
     add("--page", "FOLDER", "write the page of `hace serve` as static files; the model runs in the browser")
     add("--samples", "PATH", "with --page: photos or features to offer as buttons")
-    add(
-        "--runtime",
-        "FOLDER",
-        "with --page: the npm package onnxruntime-web, unpacked (default: it is fetched)",
-    )
+    about = "with --page: the npm package onnxruntime-web, unpacked (default: it is fetched)"
+    add("--runtime", "FOLDER", about)
     add("--out", "PATH", "the output (default: model.onnx, model.safetensors or huggingface in the run)")
     add_checkpoint(parser)
 

@@ -47,9 +47,8 @@ def add_dataset(parser: Parser) -> None:
     """Declare what :func:`dataset_of` reads."""
     parser.option("--root", "R", "folder of the dataset; for manifest and features, the file")
     parser.flag("--download", "fetch it into R first if it is missing")
-    parser.option(
-        "--hierarchy", "H", "a hierarchy in place of the dataset's own: what `hace hierarchy` reads"
-    )
+    about = "a hierarchy in place of the dataset's own: what `hace hierarchy` reads"
+    parser.option("--hierarchy", "H", about)
     about = "with or without a root (default: as in the paper, or as the hierarchy has it)"
     parser.flag("--root-node", about, either=True)
     add_option(parser)
@@ -190,9 +189,8 @@ class ConfigParser:
                 action.nargs, action.const = "?", True
             action.option_strings = [f"--{action.dest}".replace("_", "-")]
             # jsonargparse takes the options of an action for prefixes of nested ones: it must not see --loss.
-            action.short = [
-                f"--{name}".replace("_", "-") for name, place in also.items() if place == action.dest
-            ]
+            same = [name.replace("_", "-") for name, place in also.items() if place == action.dest]
+            action.short = [f"--{name}" for name in same]
             names |= dict.fromkeys([*action.short, *action.option_strings, f"--{action.dest}"], action)
             if action.default not in (None, {}):
                 action.help = f"{action.help} (default: {str(action.default).replace('%', '%%')})"

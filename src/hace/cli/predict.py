@@ -116,11 +116,9 @@ def run(args: argparse.Namespace) -> None:
         empty = list(getattr(inputs, "empty", ()))
         pooled = promise is not None and args.pool is not None
         t = predictor.calibration.temperature if pooled else predictor.temperature
-        told = (
-            f"calibrated, temperature {t:.4g}"
-            if t is not None
-            else "raw; `hace calibrate RUN` calibrates them"
-        )
+        told = "raw; `hace calibrate RUN` calibrates them"
+        if t is not None:
+            told = f"calibrated, temperature {t:.4g}"
         print(f"probabilities: {told}", file=sys.stderr)
         if not len(inputs) and not empty:
             raise DataError(f"{' '.join(args.input)} holds no sample.")

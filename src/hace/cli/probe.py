@@ -131,9 +131,8 @@ def make_runs(
 
     data, sources = base.data, load_sources([base])
     (source,) = sources.values()
-    if "val" in source.splits and not any(
-        "validation" in layer for layer in (*config_layers(args), args.given)
-    ):
+    asked = any("validation" in layer for layer in (*config_layers(args), args.given))
+    if "val" in source.splits and not asked:
         base = replace(base, validation="split")
         held = f"the val split, {len(source['val']):,} samples, is held out"
         print(f"hace: {held}; --validation 0 trains on it too", file=sys.stderr)
@@ -150,12 +149,11 @@ def make_runs(
         for work in passes(configs, sources):
             run_pass(work, args.out, sources, on_epoch=step)
         runs = [read_run(run_folder(config, args.out, sources)) for config in configs]
-    return [
-        Record(
-            CellKey("single", dataset, behind(data), title, None, None, config.seed), "final", config.lr, run
-        )
-        for (title, config), run in zip(cells, runs, strict=True)
-    ]
+    records, model = [], behind(data)
+    for (title, config), run in zip(cells, runs, strict=True):
+        key = CellKey("single", dataset, model, title, None, None, config.seed)
+        records.append(Record(key, "final", config.lr, run))
+    return records
 
 
 def print_table(args: argparse.Namespace, arrays: MethodScores, records: Sequence[Record]) -> None:

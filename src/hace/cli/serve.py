@@ -42,12 +42,8 @@ def add_arguments(parser: Parser) -> None:
     add("run_folder", "RUN", "a finished run, or what `hace export` wrote", nargs="?")
     parser.flag("--demo", "train a small model on synthetic pictures first (half a minute)")
     add("--port", "PORT", "where to listen; 0: any free port (default: 8000)", type=int, default=8000)
-    add(
-        "--host",
-        "HOST",
-        "the address to listen on (default: 127.0.0.1, this machine only)",
-        default="127.0.0.1",
-    )
+    about = "the address to listen on (default: 127.0.0.1, this machine only)"
+    add("--host", "HOST", about, default="127.0.0.1")
     add("--token", "TOKEN", "what requests must carry (default: none on this machine, else a new one)")
     add("--samples", "PATH", "photos or features to offer as buttons (default: test samples of the run)")
     add("--data-root", "PATH", "where the run's data are now, if they were moved")

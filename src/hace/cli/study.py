@@ -39,18 +39,16 @@ def add_arguments(parser: Parser) -> None:
     from hace.study import Cluster, Study
 
     add = parser.option
-    add(
-        "--groups", "COLUMN", "the column that names each sample's group, such as its site (-o groups=COLUMN)"
-    )
+    about = "the column that names each sample's group, such as its site (-o groups=COLUMN)"
+    add("--groups", "COLUMN", about)
     add("preset", "PRESET", "one or more studies; see --list", nargs="*")
     parser.flag("--list", "show the studies and what they assume")
     parser.flag("--dry-run", "show what would run, and about how long it takes")
     parser.flag("--update", "continue even if the study has changed")
     add("--executor", "E", "local, ray or slurm (default: local)", default="local")
     add("--workers", "N", "processes (local, ray), or jobs in SLURM's queue", type=int)
-    add(
-        "--threads", "N", "threads per run; with 1, runs repeat bit for bit (default: 1)", type=int, default=1
-    )
+    about = "threads per run; with 1, runs repeat bit for bit (default: 1)"
+    add("--threads", "N", about, type=int, default=1)
     add("--retries", "N", "retries of a failed run (default: 1)", type=int, default=1)
     _add_fields(parser.add_argument_group("what"), Study)
     _add_fields(parser.add_argument_group("on a cluster"), Cluster)

@@ -40,9 +40,8 @@ class PrintedCell:
     model: str | None = None
     method: str | None = None
     dilution: float | None = None
-    pairing: str | None = (
-        None  # "standard": HACE at l, cross-entropy at l * d; "adjusted": HACE at l / d, cross-entropy at l
-    )
+    # "standard": HACE at l, cross-entropy at l * d; "adjusted": HACE at l / d, cross-entropy at l
+    pairing: str | None = None
     metric: str | None = None
 
     @property
@@ -221,11 +220,8 @@ def _figures(data: Dataset[Any], size: int | None) -> Iterator[tuple[str, str, s
     yield "leaves", "leaf classes", f"{h.num_leaves:,}"
     yield "nodes", "nodes", f"{h.num_nodes:,}"
     depths = sorted(map(str, set(h.depths[h.leaf_nodes].tolist())), key=int)
-    yield (
-        "depth",
-        "hierarchical depth",
-        (" or " if len(depths) < 3 else " to ").join(depths[:1] + depths[1:][-1:]),
-    )
+    between = " or " if len(depths) < 3 else " to "
+    yield "depth", "hierarchical depth", between.join(depths[:1] + depths[1:][-1:])
     features = getattr(next(iter(data.splits.values())), "num_features", None)
     image = ("image_size", "cropped image size", f"{size} x {size}")
     yield image if features is None else ("features", "features", f"{features:,}")

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from hace.checks import check_choice
+from hace.checks import check_choice, check_number
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.reading import as_rgb, optional
 from hace.files.weights import fill, first_line, read_state_dict, weights_hash
@@ -76,10 +76,9 @@ def load_backbone(
     timm = optional("timm", "A model", "train")
     check_choice("pool", pool, POOLS)
     check_choice("dtype", dtype, _DTYPES)
-    if image_size is not None and image_size < 1:
-        raise ConfigError(f"image_size must be a positive number of pixels. Got {image_size}.")
-    if crop_pct is not None and not 0 < crop_pct <= 1:
-        raise ConfigError(f"crop_pct must be above 0 and at most 1. Got {crop_pct}.")
+    fits = image_size is None or image_size >= 1
+    check_number("image_size", image_size, "a positive number of pixels", fits)
+    check_number("crop_pct", crop_pct, "above 0 and at most 1", crop_pct is None or 0 < crop_pct <= 1)
     check_backbone_name(name, timm)
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
     image_size = image_size or family.get("image_size")

@@ -19,6 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.checks import check_number
 from hace.data import Dataset, Samples
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
@@ -98,8 +99,7 @@ def extract(
         raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
     out = Path(out)
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        if value < 1:
-            raise ConfigError(f"{option} must be positive. Got {value}.")
+        check_number(option, value, "positive", value >= 1)
     store.refuse_other_folders(out)
     digests = {split: samples.digests() for split, samples in dataset.splits.items()}
     plan = plan_features(dataset, backbone, digests, batch_size, shard_size)

@@ -91,13 +91,8 @@ class FeaturePlan:
         """Every file beside the manifest, with its rows."""
         found = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
-            kinds = (
-                "labels",
-                "names",
-                "images",
-                *(["groups"] if self.manifest["data"].get("groups") else []),
-            )
-            found |= {split_file(split, what): count for what in kinds}
+            groups = ["groups"] if self.manifest["data"].get("groups") else []
+            found |= {split_file(split, what): count for what in ("labels", "names", "images", *groups)}
         return found | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
@@ -241,9 +236,8 @@ def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.nd
     for place in (*sorted(folder.glob(f"{ASIDE}*")), *(() if aside else (folder,))):
         try:
             plan = read_plan(place)
-            digests = {
-                split: np.array(read_array(place / split_file(split, "images"))) for split in plan.counts
-            }
+            files = {split: place / split_file(split, "images") for split in plan.counts}
+            digests = {split: np.array(read_array(path)) for split, path in files.items()}
         except FormatError:  # not a whole visit: its images are computed again
             continue
         for shard in plan.shards:

@@ -47,9 +47,8 @@ def _promise(results: Results, answer: Answer) -> Verdict:
             levels.append(np.bincount(depth, minlength=h.max_depth + 1) / samples)
     share, (nothing, *said) = mean(false), np.mean(levels, axis=0)
     kept = wilson(round(share * samples), samples)[0] <= 1 - PROMISE
-    names = ", ".join(
-        f"{x:.0%} name the {name}" for x, name in zip(said[::-1], level_names(h)[::-1], strict=True)
-    )
+    shares = zip(said[::-1], level_names(h)[::-1], strict=True)
+    names = ", ".join(f"{x:.0%} name the {name}" for x, name in shares)
     lines = (
         f"How specific: {names}, {nothing:.0%} say nothing.",
         "It says the family or the group where it is not sure of the animal. Half of the test samples set the threshold "
@@ -79,6 +78,5 @@ def _something_new(config: DataConfig) -> Verdict:
     )
     answer = f"Of new animals {true} get a true family or group, {false} a false answer, the others none."
     tone, first = ("yes", "True or silent") if kept else ("no", "Often false")
-    return Verdict(
-        "Something not in the list", f"{first}. {answer}", tone, lines=lines, question="what does it say?"
-    )
+    where, question = "Something not in the list", "what does it say?"
+    return Verdict(where, f"{first}. {answer}", tone, lines=lines, question=question)

@@ -220,11 +220,7 @@ def _levels_table(models: _Models) -> ReportTable:
 
 
 def _slices_table(models: _Models) -> ReportTable:
-    shown = {
-        "right or below": "right class",
-        "balanced accuracy": "balanced accuracy",
-        "macro-F1": "macro-F1",
-    }
+    shown = {"right or below": "right class"} | {name: name for name in ("balanced accuracy", "macro-F1")}
     rows = []
     for part, values in models[0][1].slices.items():
         cells = [f"{100 * e.slices[part][key]:.1f}%" for _, e in models for key in shown]

@@ -33,14 +33,8 @@ INK, LINES = "#1b1f23", "#59626c"
 RC_PARAMS: dict[Any, Any] = {"svg.hashsalt": "hace", "svg.fonttype": "none", "font.family": "sans-serif"}
 RC_PARAMS |= {"font.size": 9, "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK}
 RC_PARAMS |= {"axes.edgecolor": LINES, "xtick.color": LINES, "ytick.color": LINES}
-_DARK = {
-    INK: "#e8ebee",
-    LINES: "#a3adb7",
-    FIRST: "#62b5f5",
-    SECOND: "#f0a35e",
-    GREY: "#7d8790",
-    LIGHT: "#343c44",
-}
+_DARK = {INK: "#e8ebee", LINES: "#a3adb7", FIRST: "#62b5f5", SECOND: "#f0a35e"}
+_DARK |= {GREY: "#7d8790", LIGHT: "#343c44"}
 MOST = 20  # nodes in a figure
 _ONE_LINE = 30  # letters of both names that fit above the drawing
 WIDTH = 4.8  # inches: two fit side by side on a screen, and one can be read on a phone
@@ -375,9 +369,8 @@ def _curves(
     axes = figure.add_subplot()
     for (evaluation, model), colour in zip(both, MODEL_COLOURS, strict=False):
         curve = getattr(evaluation, name)
-        axes.plot(
-            getattr(curve, x), getattr(curve, y), color=colour, label=f"{model} (area {curve.area:.3f})"
-        )
+        label = f"{model} (area {curve.area:.3f})"
+        axes.plot(getattr(curve, x), getattr(curve, y), color=colour, label=label)
         if len(evaluation.samples):
             band = curve_band(evaluation, name.split("_")[0], replicates=_DRAWS)
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.15, linewidth=0)

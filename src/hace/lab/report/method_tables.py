@@ -186,10 +186,8 @@ def against_table(results: Results, protocol: str) -> ReportTable | None:
     if not rows:
         return None
     columns = [", ".join(filter(None, (shown(c.model), c.labels))) for c in comparisons]
-    heads = (
-        ("", *(shown(c.dataset) for c in comparisons), "", "", ""),
-        ("method", *columns, "won", "mean", "median"),
-    )
+    datasets = [shown(c.dataset) for c in comparisons]
+    heads = (("", *datasets, "", "", ""), ("method", *columns, "won", "mean", "median"))
     if len(comparisons) == 1:  # nothing to sum up
         heads, rows = tuple(head[:-3] for head in heads), [row[:-3] for row in rows]
     title = f"Every method minus {method_title(reference)}, top-1 accuracy in points, {PROTOCOLS[protocol]}"

@@ -380,6 +380,10 @@ class MethodScores:
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
         return Score(value, ends.low, ends.high, len(choice.finished))
 
+    def means(self, key: MetricKey) -> dict[str, float]:
+        """The mean of a metric over seeds, of every method that has it."""
+        return {m: value for m in self.choices if (value := self.score(m, key).value) is not None}
+
     def _difference(
         self, first: str, second: str, key: MetricKey, other: MethodScores | None = None
     ) -> tuple[Interval, int] | None:

@@ -49,7 +49,8 @@ from hace.lab.report.results import (
 )
 from hace.lab.report.verdict import Verdict, caveats, label_blocks, label_questions, label_tables, verdicts
 from hace.lab.runs.run import RUN
-from hace.lab.study.cells import NO_RESULT, Record, chosen_on, coarse_searches, each_run, searched_at
+from hace.lab.study import cells
+from hace.lab.study.cells import Record
 from hace.lab.study.folder import StudyFolder, read_study
 
 PAGE = "report.html"
@@ -141,7 +142,7 @@ def build_document(
 def _reading(results: Results) -> Section:
     protocols = dict.fromkeys(comparison.protocol for comparison in results.choices)
     more = [WORDS["reading_of"][protocol] for protocol in protocols if protocol in WORDS["reading_of"]]
-    seed = searched_at(results.records)
+    seed = cells.searched_at(results.records)
     choice = " and choice of the learning rate"
     once = f"; the learning rate was chosen at seed {seed} for all, so intervals leave that choice out"
     first, second, *rest = WORDS["reading"]
@@ -341,9 +342,9 @@ def _wrapped(text: str) -> str:
 
 def counts_text(records: Sequence[Record]) -> str:
     """How many runs there are, by status; a run that cells share is one."""
-    records = each_run(records)
+    records = cells.each_run(records)
     count = Counter(record.status for record in records)
-    parts = [f"{count[s]:,} {s}" for s in ("finished", *NO_RESULT) if count[s] or s == "finished"]
+    parts = [f"{count[s]:,} {s}" for s in ("finished", *cells.NO_RESULT) if count[s] or s == "finished"]
     total = f"{len(records):,} {'run' if len(records) == 1 else 'runs'}"
     return f"{total}: {', '.join(parts)}" if records else total
 
@@ -373,7 +374,7 @@ def selection_text(records: Sequence[Record]) -> str:
     for record in records:
         if record.stage == "search":
             searches.setdefault(record.key.dataset, []).append(record)
-    words = {name: chosen_on(found) for name, found in searches.items()}
+    words = {name: cells.chosen_on(found) for name, found in searches.items()}
     if len(set(words.values())) < 2:
         return next(iter(words.values()), "")
     return "; ".join(f"{text} ({shown(name)})" for name, text in words.items())
@@ -386,12 +387,10 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
         yield unseen
     if short := sum(train.get("converged") is False for train in trained):
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
-    final = [r for r in records if r.stage == "final" and r.status == "finished" and r.candidates > 2]
-    if searched_at(records) is not None:  # the seeds of a method share a search
-        final = list({replace(r.key, seed=0): r for r in final}.values())
-    if edges := sum(bool(r.edge) for r in final):
-        yield f"{edges:,} of {len(final):,} searches end at the edge of their grid: a wider range may do better."
-    if coarse := sorted({method_title(key.method) for key in coarse_searches(records)}):
+    edges, searches = cells.at_the_edge(records)
+    if edges:
+        yield f"{edges:,} of {searches:,} searches end at the edge of their grid: a wider range may do better."
+    if coarse := sorted({method_title(key.method) for key in cells.coarse_searches(records)}):
         yield f"The grid of rates is coarse for {', '.join(coarse)}: a rate between its neighbours may do better."
 
 

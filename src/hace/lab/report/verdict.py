@@ -70,9 +70,7 @@ class Answer(NamedTuple):
     held_out: bool  # whether held-out samples chose the best method
     against: tuple[str, Interval] | None  # the method that others are compared with, unless it is the best
     state: str  # of the labels, in words
-    overruled: bool = (
-        False  # whether the test samples show the reference ahead of the second, which was chosen
-    )
+    overruled: bool = False  # the test samples show the reference ahead of the second, which was chosen
     certainty: Certainty | None = None  # of the gain over dropping
 
     @property
@@ -165,8 +163,7 @@ class LabelQuestion:
 
     def scores(self, comparison: Comparison) -> dict[str, float]:
         """The mean top-1 of every method with a result, best first: on held-out samples, or on test samples without any."""
-        arrays = self.results.arrays[comparison]
-        known = {m: v for m in arrays.choices if (v := arrays.score(m, TOP1).value) is not None}
+        known = self.results.arrays[comparison].means(TOP1)
         held = self.results.held_out(comparison)
         return dict(sorted(known.items(), key=lambda item: -held.get(item[0], -1.0) if held else -item[1]))
 
@@ -355,15 +352,10 @@ def comparison_verdict(results: Results, comparison: Comparison) -> Verdict:
         answer += " Rates were chosen on the test set, as in the paper: compare with its numbers, not with other studies."
     method, why = _use(results, comparison, held) if held else ("", "")
     spoken = list(dict.fromkeys(filter(None, (first, second, best))))
-    more: dict[str, Any] = {
-        "use": method_title(method) if method else "",
-        "why": why,
-        "commands": _commands(results, comparison, method),
-        "question": QUESTION,
-        "spoken": tuple(spoken),
-    }
-    notes = tuple(caveats(results, {comparison: spoken}))
-    return Verdict(where, answer, tone, tuple(found), (first, second), caveats=notes, **more)
+    use, notes = method_title(method) if method else "", tuple(caveats(results, {comparison: spoken}))
+    more: dict[str, Any] = {"use": use, "why": why, "commands": _commands(results, comparison, method)}
+    more |= {"caveats": notes, "question": QUESTION, "spoken": tuple(spoken)}
+    return Verdict(where, answer, tone, tuple(found), (first, second), **more)
 
 
 def _answer(
@@ -407,11 +399,8 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
     """What to use and why: the best on held-out samples, or else the method that was to be compared, if the test samples show
     that it helps; or else the reference. If another method is the first of the table, that is said.
     """
-    arrays, scores, (best, reference) = (
-        results.arrays[comparison],
-        results.held_out(comparison),
-        (held[0], results.second),
-    )
+    arrays, scores = results.arrays[comparison], results.held_out(comparison)
+    best, reference = held[0], results.second
     named = [m for m in dict.fromkeys((best, results.first)) if m != reference and may_be_used(m)]
     found = {m: findings(arrays, m, reference) for m in named}
     method = next((m for m in named if _helps(found[m])), reference)
@@ -431,9 +420,7 @@ def _use(results: Results, comparison: Comparison, held: Sequence[str]) -> tuple
             gap = found[best][0].gap
             why += f", but the test samples show {'a loss' if gap.high < 0 else 'no gain'}: {points(gap)}"
         why += "."
-    known = {
-        m: v for m in arrays.choices if may_be_used(m) and (v := arrays.score(m, TOP1).value) is not None
-    }
+    known = {m: v for m, v in arrays.means(TOP1).items() if may_be_used(m)}
     top = max(known, key=lambda m: known[m])
     if top not in (method, best, reference) and (gap := arrays.difference(top, method, TOP1)) is not None:
         word = "ahead" if gap[0].excludes_zero else "tied with it"
@@ -544,9 +531,8 @@ def glossary(verdicts: Sequence[Verdict]) -> list[list[tuple[str, str]]]:
     """What the words of the cards mean, in lines of terms: aspects, methods, and how certain a difference is."""
     aspects = {f.aspect.name: f"{f.aspect.meaning}." for v in verdicts for f in v.findings}
     spoken = dict.fromkeys(m for v in verdicts for m in v.spoken)
-    known = {
-        m: next((text for key, text in WORDS["methods"].items() if m.startswith(key)), "") for m in spoken
-    }
+    texts = WORDS["methods"].items()
+    known = {m: next((text for key, text in texts if m.startswith(key)), "") for m in spoken}
     methods = {method_title(m): text for m, text in known.items() if text}
     if any(step.dropping for v in verdicts for step in v.steps):
         methods["Coarse label"] = WORDS["coarse"]

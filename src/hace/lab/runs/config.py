@@ -239,12 +239,8 @@ class RunConfig(Config):
 
     def identity(self, data_fingerprint: str) -> str:
         """The run's id: 16 hexadecimal digits of a hash of what decides its result."""
-        document = {
-            "algorithm": ALGORITHM,
-            "kind": self.kind,
-            "config": self.deciding(),
-            "data": data_fingerprint,
-        }
+        document = {"algorithm": ALGORITHM, "kind": self.kind, "config": self.deciding()}
+        document["data"] = data_fingerprint
         text = json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(text.encode()).hexdigest()[:ID_LENGTH]
 

@@ -72,9 +72,7 @@ class Cell:
     validation: Validation | None = None  # what the search holds out; None: the data's own split, or 10%
     widen: tuple[int, int] = (0, 0)  # rates that the search may add below its smallest and above its largest
     search_seed: int | None = None  # the seed whose search chooses, for all seeds; None: this cell's own
-    choose_by: Literal["truth", "labels"] = (
-        "truth"  # what held-out samples are judged by: true or known labels
-    )
+    choose_by: Literal["truth", "labels"] = "truth"  # what judges held-out samples: true or known labels
 
     @property
     def rates(self) -> tuple[float, ...]:
@@ -321,11 +319,10 @@ def choose(cell: Cell, searched: Sequence[Record]) -> tuple[Candidate | None, st
 
 def select(runs: Sequence[Run], metric: str = "top-1") -> int:
     """The position of the run with the best accuracy. Ties go to the smaller rate, then to the first run."""
-    found = [
-        (-run.result["metrics"]["leaves"][metric], run.config.lr, position)
-        for position, run in enumerate(runs)
-        if run.status == "finished" and run.result is not None
-    ]
+    found = []
+    for position, run in enumerate(runs):
+        if run.status == "finished" and run.result is not None:
+            found.append((-run.result["metrics"]["leaves"][metric], run.config.lr, position))
     if not found:
         rates = ", ".join(f"{run.config.lr:g}" for run in runs)
         raise DataError(f"No rate can be chosen: all of {rates} have diverged. Try smaller ones.")

@@ -69,12 +69,8 @@ class RayCluster(Executor):
             jobs = workers or max(1, (os.cpu_count() or 1) // cluster.cpus)
             # Ray puts its sockets here, and their paths must be short.
             self._temporary = tempfile.TemporaryDirectory(prefix="ray-", ignore_cleanup_errors=True)
-            self._connect(
-                address="local",
-                num_cpus=jobs * cluster.cpus,
-                include_dashboard=False,
-                _temp_dir=self._temporary.name,
-            )
+            where: dict[str, Any] = {"address": "local", "_temp_dir": self._temporary.name}
+            self._connect(num_cpus=jobs * cluster.cpus, include_dashboard=False, **where)
             self.capacity = jobs
         else:
             _answers(cluster.address)
@@ -104,9 +100,7 @@ class RayCluster(Executor):
         try:
             return self._ray.get(done[0])
         except self._ray.exceptions.RayError as error:
-            words = next(
-                (line.strip() for line in str(error).splitlines() if line.strip()), "no reason given"
-            )
+            words = next(filter(None, map(str.strip, str(error).splitlines())), "no reason given")
             return JobResult(job, lost=f"Ray lost it: {type(error).__name__}: {words}")
 
     def __exit__(self, *_: object) -> None:

@@ -150,9 +150,8 @@ def _problems(study: StudyFolder) -> list[str]:
             from_dict(DataConfig, part["config"], f"{name}.config.")
         for cell in () if wrong else study.cells:
             if (cell.key.dataset, cell.config.kind) not in study.sets:
-                return [
-                    f"cells must be about its data. Got {cell.key.dataset!r}, of kind {cell.config.kind!r}."
-                ]
+                name, kind = cell.key.dataset, cell.config.kind
+                return [f"cells must be about its data. Got {name!r}, of kind {kind!r}."]
     except ConfigError as error:
         return list(error.problems)
     return wrong

@@ -240,11 +240,7 @@ def _refuse_stray(
 ) -> None:
     """Refuse a hierarchy or an option of data that the study does not have."""
     given = {(d, kind) for kind in kinds for d in getattr(choices, GIVEN_BY[kind])}
-    own = [
-        (name, DATASETS[config.name].options)
-        for (name, kind), config in data.items()
-        if (name, kind) in given
-    ]
+    own = [(place[0], DATASETS[config.name].options) for place, config in data.items() if place in given]
     names = sorted({name for name, _ in given})
     owners = [("hierarchy", name, name) for name in choices.hierarchy]
     owners += [("options", key, key.rpartition(".")[0]) for key in choices.options]
@@ -450,22 +446,17 @@ class Survey:
                 what = "are wrong" if "wrong" in state else "leave the class open"
                 note = f"{name}, {state}: {100 * share:.0f}% of the training labels {what}"
                 alone = about["classes"] - about["siblings"] if "parent" in state else 0
-                yield note + (
-                    f"; {alone:,} of {about['classes']:,} classes have no sibling and keep theirs"
-                    if alone
-                    else ""
-                )
+                if alone:
+                    note += f"; {alone:,} of {about['classes']:,} classes have no sibling and keep theirs"
+                yield note
 
     def _look(self, name: str, kind: str, config: DataConfig) -> dict[str, Any]:
         about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}
         if config.root is None and name in SIZES:  # a public dataset that is not here
             classes, nodes, train = SIZES[name]
             about |= {"fingerprint": "", "hierarchy": "", "classes": classes, "nodes": nodes}
-            return {
-                **about,
-                "samples": {"train": train},
-                "features": DINOV2_FEATURES if kind == "probe" else None,
-            }
+            features = DINOV2_FEATURES if kind == "probe" else None
+            return {**about, "samples": {"train": train}, "features": features}
         data = data_of(config)
         data["test"]  # refused here rather than after the search
         h = self.trees[name] = data.hierarchy

@@ -33,9 +33,7 @@ class Method:
     diluted: bool = False  # whether it has a dilution d
     tuned: tuple[float, ...] = ()  # dilutions dealt out to the rates in turn: as many candidates as any other
     shuffled: bool = False  # whether it trains on the shuffled tree
-    induced: int | None = (
-        None  # levels of groups of a tree made from the training samples; None: the given tree
-    )
+    induced: int | None = None  # levels of groups of a tree made from the training samples, if it has one
     drops: bool = False  # whether it trains only on samples known to a leaf
     head: HeadConfig | None = None  # its last layer; None: that of the study
     rate_factor: float = 1.0  # of the rates of a search, for a loss on another scale
@@ -67,20 +65,18 @@ def _read_methods() -> Iterator[tuple[str, Method]]:
     with Path(__file__).with_name("methods.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
             flags = {name: row[name] == "yes" for name in ("diluted", "shuffled", "drops")}
-            yield (
-                row["group"],
-                Method(
-                    row["key"],
-                    row["title"],
-                    spelled_loss(row["loss"]),
-                    **flags,
-                    tuned=tuple(map(float, row["tuned"].split())),
-                    induced=int(row["induced"]) if row["induced"] else None,
-                    head=HeadConfig(cast(Any, row["head"])) if row["head"] else None,
-                    rate_factor=float(row["rate_factor"] or 1),
-                    control=row["control"],
-                ),
+            method = Method(
+                row["key"],
+                row["title"],
+                spelled_loss(row["loss"]),
+                **flags,
+                tuned=tuple(map(float, row["tuned"].split())),
+                induced=int(row["induced"]) if row["induced"] else None,
+                head=HeadConfig(cast(Any, row["head"])) if row["head"] else None,
+                rate_factor=float(row["rate_factor"] or 1),
+                control=row["control"],
             )
+            yield row["group"], method
 
 
 _ROWS = tuple(_read_methods())
@@ -145,9 +141,8 @@ def _loss_title(loss: LossConfig) -> str:
             return f"{head}{shown}{comma}{rest}"
     default = LossConfig(loss.name).options
     changed = {k: v for k, v in loss.options.items() if k not in default or default[k] != v}
-    return " ".join(
-        [loss.name, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in changed.items())]
-    )
+    texts = {k: f"{v:g}" if isinstance(v, float) else v for k, v in changed.items()}
+    return " ".join([loss.name, *(f"{k}={text}" for k, text in texts.items())])
 
 
 def behind(data: DataConfig) -> str:

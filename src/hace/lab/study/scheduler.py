@@ -220,12 +220,8 @@ class Scheduler:
     def _look(self, run: str) -> Mapping[str, Any]:
         if run not in self._runs:
             self._runs[run] = finished_run(self.study.runs / run, self._note)
-        failure = self.failures.get(run, {})
-        return {
-            "run": self._runs[run],
-            "error": failure.get("error", ""),
-            "again": failure.get("again", False),
-        }
+        failure = {"error": "", "again": False, **self.failures.get(run, {})}
+        return {"run": self._runs[run], "error": failure["error"], "again": failure["again"]}
 
     def _adopted(self, runs: Sequence[str]) -> Job | None:
         """The job of an earlier start, with the runs that are still wanted."""

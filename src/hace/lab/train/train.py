@@ -327,17 +327,14 @@ class RunLog:
         if not resume:
             self.clear()
         found = checkpoints(self._folder.parent)
-        for i, path in enumerate(found):
+        for path in found:
             content = path.read_bytes()
             if path.stem.split("-")[-1] == hashlib.sha256(content).hexdigest()[:HASH_DIGITS]:
                 self.say(f"Going on from {path}.")
                 return content
-            older = i + 1 < len(found)
-            rest = (
-                "going back to the one before it"
-                if older
-                else "there is none before it, so the run starts again"
-            )
+            rest = "going back to the one before it"
+            if path == found[-1]:
+                rest = "there is none before it, so the run starts again"
             self.say(f"The checkpoint {path} is damaged; {rest}.")
         return b""
 
