@@ -35,7 +35,6 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -127,7 +126,7 @@ class Model(NamedTuple):
     source: str
     name: str
     evaluate: Callable[..., Evaluation]  # from the options of `hace.evaluate`
-    calibration: Mapping[str, Any] = MappingProxyType({})
+    calibration: Mapping[str, Any]
 
 
 # The classes, with the names to show; one or two models on the same samples; what the report says of them besides.

@@ -10,13 +10,5 @@ from hace.decisions.rules import RULES, predict
 from hace.decisions.scores import SCORE_KINDS, Scores
 from hace.decisions.temperature import fit_temperature
 
-__all__ = [
-    "RULES",
-    "SCORE_KINDS",
-    "Decisions",
-    "GuaranteedThreshold",
-    "Scores",
-    "fit_temperature",
-    "guaranteed_threshold",
-    "predict",
-]
+__all__ = ["RULES", "SCORE_KINDS", "Decisions", "GuaranteedThreshold", "Scores"]
+__all__ += ["fit_temperature", "guaranteed_threshold", "predict"]

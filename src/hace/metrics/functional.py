@@ -174,9 +174,8 @@ def promised_answers(
         >>> round(found.specificity.item(), 3), found.false.item()
         (0.685, 0.0)
     """
-    return PromisedAnswers(
-        *_values(measures.promise_measure(hierarchy, promise), preds, target, hierarchy, forms)
-    )
+    measure = measures.promise_measure(hierarchy, promise)
+    return PromisedAnswers(*_values(measure, preds, target, hierarchy, forms))
 
 
 def hierarchical_prf(
@@ -194,9 +193,8 @@ def hierarchical_prf(
         >>> hierarchical_prf([1], [0], h).precision.item()
         0.5
     """
-    return PRF(
-        *_values(measures.hierarchical_prf_measure(hierarchy, average), preds, target, hierarchy, forms)
-    )
+    measure = measures.hierarchical_prf_measure(hierarchy, average)
+    return PRF(*_values(measure, preds, target, hierarchy, forms))
 
 
 def information_prf(
@@ -209,9 +207,8 @@ def information_prf(
     Args:
         average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
     """
-    return PRF(
-        *_values(measures.information_prf_measure(hierarchy, average), preds, target, hierarchy, forms)
-    )
+    measure = measures.information_prf_measure(hierarchy, average)
+    return PRF(*_values(measure, preds, target, hierarchy, forms))
 
 
 def full_path_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:

@@ -218,7 +218,7 @@ def reliability_picture(
 
 def _sources(choice: Choice, calibrated: bool) -> list[Mapping[str, Any]]:
     """The results of a method's runs, or their calibrated parts."""
-    results = [(record.run.result if record.run else None) or {} for record in choice.finished]
+    results = [record.result for record in choice.finished]
     return [(result.get("calibrated") or {}) if calibrated else result for result in results]
 
 

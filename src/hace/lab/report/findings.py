@@ -7,7 +7,7 @@ shows an aspect of all methods against a reference.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
@@ -139,14 +139,20 @@ def aspects(arrays: MethodScores) -> list[Aspect]:
 
 def findings(arrays: MethodScores, first: str, second: str) -> list[Finding]:
     """First minus second in every aspect that both have."""
+    return [found for _, found in _judged(arrays, [(first, second, aspect) for aspect in aspects(arrays)])]
+
+
+def _judged(arrays: MethodScores, asked: Iterable[tuple[str, str, Aspect]]) -> list[tuple[str, Finding]]:
+    """First minus second in an aspect, for all triples that have it, judged together; each with its first method."""
     found = []
-    for aspect in aspects(arrays):
+    for first, second, aspect in asked:
         ours, theirs = (arrays.score(m, aspect.metric.key).value for m in (first, second))
         gap = arrays.difference(first, second, aspect.metric.key)
         if gap is not None and ours is not None and theirs is not None:
-            found.append((aspect, ours, theirs, *gap))
-    sure = certainties({aspect.name: (gap, seeds) for aspect, _, _, gap, seeds in found})
-    return [Finding(aspect, ours, theirs, gap, sure[aspect.name]) for aspect, ours, theirs, gap, _ in found]
+            found.append((first, aspect, ours, theirs, *gap))
+    sure = certainties({i: (gap, seeds) for i, (*_, gap, seeds) in enumerate(found)})
+    each = enumerate(found)
+    return [(m, Finding(a, ours, theirs, gap, sure[i])) for i, (m, a, ours, theirs, gap, _) in each]
 
 
 def certainties(gaps: Mapping[Key, tuple[Interval, int]]) -> dict[Key, Certainty]:
@@ -223,26 +229,13 @@ def forests(results: Results, comparison: Comparison) -> Switch | None:
     names = level_names(arrays.hierarchy)[-2:-1]
     other = [Aspect(f"best {n}", Metric((BEST_NODE_BY_LEVEL, n), f"best {n}"), meaning) for n in names]
     for aspect in (*aspects(arrays), _DISTANCE, *other):
-        value = arrays.score(reference, aspect.metric.key).value
-        rows = _rows(arrays, reference, value, aspect) if value is not None else []
-        if rows and value is not None:
-            plot = Forest(comparison, aspect, reference, results.first, value, rows)
+        judged = _judged(arrays, [(m, reference, aspect) for m in arrays.choices if m != reference])
+        judged.sort(key=lambda item: item[1].gap.value, reverse=aspect.metric.higher)
+        if judged:
+            rows = [(arrays.choices[method], finding) for method, finding in judged]
+            plot = Forest(comparison, aspect, reference, results.first, judged[0][1].theirs, rows)
             found.append((aspect.name[0].upper() + aspect.name[1:], plot))
     return Switch("Compare in", tuple(found)) if found else None
-
-
-def _rows(
-    arrays: MethodScores, reference: str, theirs: float, aspect: Aspect
-) -> list[tuple[Choice, Finding]]:
-    gaps, key = {}, aspect.metric.key
-    for method in (m for m in arrays.choices if m != reference):
-        ours, gap = arrays.score(method, key).value, arrays.difference(method, reference, key)
-        if gap is not None and ours is not None:
-            gaps[method] = (ours, *gap)
-    sign = -1 if aspect.metric.higher else 1
-    sure = certainties({method: (gap, seeds) for method, (_, gap, seeds) in gaps.items()})
-    rows = [(m, Finding(aspect, ours, theirs, gap, sure[m])) for m, (ours, gap, _) in gaps.items()]
-    return [(arrays.choices[m], row) for m, row in sorted(rows, key=lambda item: sign * item[1].gap.value)]
 
 
 def limits(intervals: Sequence[tuple[float, float, float]]) -> tuple[float, float]:

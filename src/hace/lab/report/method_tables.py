@@ -139,8 +139,7 @@ def temperatures(arrays: MethodScores) -> str:
     """The mean temperature of each method's runs, in words."""
     found = {}
     for method, choice in arrays.choices.items():
-        results = [record.run.result or {} for record in choice.finished if record.run is not None]
-        fitted = [result["temperature"] for result in results if result.get("temperature")]
+        fitted = [record.result.get("temperature") or {} for record in choice.finished]
         if known := [t["value"] for t in fitted if t.get("value") is not None]:
             found[method_title(method)] = mean(known)
     return "; ".join(f"{title}: {value:.2f}" for title, value in found.items())
@@ -213,12 +212,12 @@ RUN_COLUMNS = "protocol dataset model method dilution pairing seed labels stage 
 def runs_csv(records: Iterable[Record]) -> str:
     """Every run with all its metrics, one per line; no cell starts a formula."""
     records = list(records)
-    results = [(r.run.result if r.run is not None else None) or {} for r in records]
-    headings = [item for result in results for item in (result.get("metrics") or {}).items()]
+    headings = [item for record in records for item in (record.result.get("metrics") or {}).items()]
     metrics = dict.fromkeys((heading, name) for heading, names in headings for name in names)
     names = (f"{heading}: {name}" for heading, name in metrics)
     rows: list[list[object]] = [[*RUN_COLUMNS, "split", "samples", *names, "seconds"]]
-    for record, result in zip(records, results, strict=True):
+    for record in records:
+        result = record.result
         error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")
         line = [*vars(record.key).values(), record.stage, record.lr, record.status, error]
         line += [record.run.id if record.run else "", result.get("split"), result.get("samples")]

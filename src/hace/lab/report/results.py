@@ -230,7 +230,7 @@ def _range(values: Sequence[float]) -> str:
 
 def unseen_classes(records: Iterable[Record]) -> str:
     """Which classes had no training sample in some runs: "2 classes have no training sample: lynx, owl"; "" if none."""
-    trained = [(r.run.result.get("train") or {}) for r in records if r.run is not None and r.run.result]
+    trained = [record.result.get("train") or {} for record in records]
     names = sorted({name for train in trained for name in train.get("unseen_classes", ())})
     words = "1 class has" if len(names) == 1 else f"{len(names):,} classes have"
     more = " ..." if len(names) > 4 else ""

@@ -382,7 +382,7 @@ def selection_text(records: Sequence[Record]) -> str:
 
 def notes(records: Sequence[Record]) -> Iterator[str]:
     """What a reader of the table should know: classes without samples, L-BFGS that stopped early, rates at the edge."""
-    trained = [r.run.result["train"] for r in records if r.stage == "final" and r.run and r.run.result]
+    trained = [r.result["train"] for r in records if r.stage == "final" and r.result]
     if unseen := unseen_classes(r for r in records if r.stage == "final"):
         yield unseen
     if short := sum(train.get("converged") is False for train in trained):

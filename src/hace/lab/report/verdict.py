@@ -146,8 +146,7 @@ class LabelQuestion:
         used = {True: 0, False: 0}  # most training samples of a run that drops labels, or does not
         for comparison in (a for a, labels in self.comparisons.items() if labels == LabelsConfig()):
             for method, choice in self.results.choices[comparison].items():
-                results = [(r.run.result if r.run is not None else None) or {} for r in choice.finished]
-                samples = [result.get("train", {}).get("samples") or 0 for result in results]
+                samples = [r.result.get("train", {}).get("samples") or 0 for r in choice.finished]
                 drops = method in self._droppers(comparison)
                 used[drops] = max(used[drops], *samples, 0)
         return (used[False] - used[True], used[False]) if 0 < used[True] < used[False] else None
@@ -588,8 +587,8 @@ def _searches(
         yield f"Unequal search: candidates per seed are {words}."
     if (seed := searched_at(records)) is not None:
         yield f"Rates were chosen once, at seed {seed}, for all seeds: the intervals leave out how that choice varies."
-    found = [r for r in records if r.stage == "search" and r.key.method in methods and r.run is not None]
-    searched = [(r.run.result["samples"], r.top1) for r in found if r.run.result and r.top1 is not None]  # pyright: ignore
+    found = [r for r in records if r.stage == "search" and r.key.method in methods]
+    searched = [(r.result["samples"], r.top1) for r in found if r.top1 is not None]
     if not searched:
         return
     samples, accuracy = min(searched, key=lambda one: (one[0], -one[1]))

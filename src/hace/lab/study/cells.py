@@ -209,19 +209,22 @@ class Record:
     config: RunConfig | None = None  # of the run, where a study wants it made
 
     @property
+    def result(self) -> Mapping[str, Any]:
+        """What result.json holds; nothing while there is none."""
+        return (self.run.result if self.run is not None else None) or {}
+
+    @property
     def status(self) -> str:
         """Either "finished" or one of `NO_RESULT`."""
-        if self.run is not None and self.run.result is not None:
-            return self.run.status
+        if self.result:
+            return self.result["status"]
         if self.error:
             return "to be retried" if self.again else "failed"
         return "not run"
 
     def metric(self, heading: str, name: str) -> float | None:
         """A metric of the result; None where there is none."""
-        if self.run is None or self.run.result is None:
-            return None
-        return (self.run.result.get("metrics") or {}).get(heading, {}).get(name)
+        return (self.result.get("metrics") or {}).get(heading, {}).get(name)
 
     @property
     def top1(self) -> float | None:
