@@ -121,9 +121,9 @@ def run(args: argparse.Namespace) -> None:
 def encode_texts(args: argparse.Namespace, device: str) -> None:
     """The features of a table of texts."""
     from hace.files.writing import json_bytes, write_whole
+    from hace.lab.features.backbones import ENCODER, TFIDF, fit_tfidf, load_encoder, tfidf_encoder
     from hace.lab.features.extraction import extract
     from hace.lab.features.store import FeatureStore
-    from hace.lab.features.text import ENCODER, TFIDF, fit_tfidf, load_encoder, tfidf_encoder
     from hace.lab.runs.process import progress
 
     args.root, args.option = args.text, [*args.option, f"column={args.column}"]

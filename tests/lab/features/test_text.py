@@ -12,8 +12,8 @@ import torch
 
 from hace import Predictor, cli, load_dataset
 from hace.errors import ConfigError, DataError, FormatError
+from hace.lab.features.backbones import fit_tfidf, load_encoder, tfidf_encoder
 from hace.lab.features.store import FeatureStore
-from hace.lab.features.text import fit_tfidf, load_encoder, tfidf_encoder
 
 sklearn_text = pytest.importorskip("sklearn.feature_extraction.text")
 

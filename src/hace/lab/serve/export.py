@@ -21,8 +21,7 @@ from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import atomic_folder, json_bytes
 from hace.hierarchy.names import node_titles
-from hace.lab.features.backbones import bare_model, check_backbone_name, pooled
-from hace.lab.features.text import encoder_record
+from hace.lab.features.backbones import bare_model, check_backbone_name, encoder_record, pooled
 from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView

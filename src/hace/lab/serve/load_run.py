@@ -27,9 +27,8 @@ from hace.files.weights import fill
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
-from hace.lab.features.backbones import Backbone, load_backbone
+from hace.lab.features.backbones import Backbone, load_backbone, load_encoder
 from hace.lab.features.store import MANIFEST, FeatureStore, manifest_differences
-from hace.lab.features.text import load_encoder
 from hace.lab.probe import Scaling, check_width, head_outputs
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.process import choose_device, choose_workers

@@ -35,7 +35,7 @@ from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
-from hace.lab.features.text import recorded_encoder
+from hace.lab.features.backbones import recorded_encoder
 from hace.lab.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run

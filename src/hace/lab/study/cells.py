@@ -216,8 +216,8 @@ class Record:
     @property
     def status(self) -> str:
         """Either "finished" or one of `NO_RESULT`."""
-        if self.result:
-            return self.result["status"]
+        if self.run is not None and self.run.result is not None:
+            return self.run.status
         if self.error:
             return "to be retried" if self.again else "failed"
         return "not run"
