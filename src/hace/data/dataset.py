@@ -24,6 +24,7 @@ from hace.files.reading import optional, read_bytes, read_image
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import composed, label_nodes
+from hace.linear.features import RowsOnDisk
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -231,10 +232,11 @@ class Features(Split):
     """Frozen features with labels.
 
     Attributes:
-        x: float32 or float16 (M, d); a memory map if the file allows it, so that rows are read when they are used.
+        x: float32 or float16 (M, d); a memory map if the file allows it, so that rows are read when they are used. What
+            would exceed HACE_MAX_MEMORY as float32 stays on disk: `numpy.asarray(x[rows])` reads some rows.
     """
 
-    x: np.ndarray
+    x: Any  # np.ndarray or RowsOnDisk
     _columns: ClassVar = ("nodes", "names", "groups", "x")
 
     def __post_init__(self) -> None:
@@ -248,8 +250,10 @@ class Features(Split):
         return self.x.shape[1]
 
     def content(self) -> Iterator[bytes]:
-        """The rows of x."""
-        return (row.tobytes() for row in self.x)
+        """The rows of x, read in chunks."""
+        step = max(1, (1 << 22) // self.num_features)
+        chunks = (np.asarray(self.x[first : first + step]) for first in range(0, len(self), step))
+        return (row.tobytes() for chunk in chunks for row in chunk)
 
 
 @dataclass(frozen=True, eq=False)
@@ -339,15 +343,17 @@ class Dataset(Generic[_S]):
 
 
 def _taken(column: Any, indices: np.ndarray) -> Any:
-    if isinstance(column, np.ndarray | torch.Tensor):
-        return column[indices if isinstance(column, np.ndarray) else torch.from_numpy(indices)]
-    return None if column is None else [column[i] for i in indices]
+    if column is None or isinstance(column, Sequence):
+        return column and [column[i] for i in indices]
+    return column[torch.from_numpy(indices) if isinstance(column, torch.Tensor) else indices]
 
 
 def _joined(columns: Sequence[Any]) -> Any:
-    if isinstance(columns[0], np.ndarray | torch.Tensor):
-        return np.concatenate(columns) if isinstance(columns[0], np.ndarray) else torch.cat(tuple(columns))
-    return None if columns[0] is None else [item for column in columns for item in column]
+    if columns[0] is None or isinstance(columns[0], Sequence):
+        return columns[0] and [item for column in columns for item in column]
+    if any(isinstance(column, RowsOnDisk) for column in columns):
+        return RowsOnDisk.joined(columns)
+    return torch.cat(tuple(columns)) if isinstance(columns[0], torch.Tensor) else np.concatenate(columns)
 
 
 def split_name(name: str) -> str:

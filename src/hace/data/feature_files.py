@@ -26,6 +26,7 @@ from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import natural_key
 from hace.hierarchy.names import label_nodes
+from hace.linear.features import RowsOnDisk
 
 _LAYOUT = (
     "Expected the arrays X (M, d), y (M,) and, if there are several splits, split (M,); or x_train, y_train, x_test and "
@@ -121,19 +122,19 @@ def _check_rows(x: np.ndarray, path: Path, y: np.ndarray | None = None) -> None:
 
 
 def _features(
-    h: Hierarchy, x: np.ndarray, nodes: np.ndarray, split: str, root: Path, groups: np.ndarray | None
+    h: Hierarchy, x: Any, nodes: np.ndarray, split: str, root: Path, groups: np.ndarray | None
 ) -> Features:
     if x.dtype not in (np.float32, np.float16):
-        x = x.astype(np.float32)
+        x = np.asarray(x).astype(np.float32)
     step = max(1, (1 << 22) // x.shape[1])
     for start in range(0, len(x), step):  # a memory map is never in memory as a whole
         bad = np.flatnonzero(~np.isfinite(x[start : start + step]).all(axis=1))
         if len(bad):
             raise DataError(f"{root}: features must be finite. Row {start + bad[0]} of {split} is not.")
-    return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], x, groups=groups)
+    return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], RowsOnDisk.of(x), groups=groups)
 
 
-_Part = tuple[np.ndarray, np.ndarray, "np.ndarray | None"]
+_Part = tuple[Any, np.ndarray, "np.ndarray | None"]
 
 
 def _splits(arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None) -> dict[str, _Part]:
@@ -202,10 +203,10 @@ def _split_text(value: Any) -> str:
     return ("train", "val", "test")[int(value)]
 
 
-def _rows(x: np.ndarray, chosen: np.ndarray) -> np.ndarray:
+def _rows(x: np.ndarray, chosen: np.ndarray) -> Any:
     """Rows of x: a view if they are consecutive, so that a memory map stays one."""
     together = len(chosen) and chosen[-1] - chosen[0] + 1 == len(chosen)
-    return x[chosen[0] : chosen[-1] + 1] if together else x[chosen]
+    return x[chosen[0] : chosen[-1] + 1] if together else RowsOnDisk.of(x)[chosen]
 
 
 def read_feature_arrays(path: Path, groups: str | None = None) -> Mapping[str, np.ndarray]:

@@ -7,7 +7,9 @@ Finished runs are never repeated.
 
 from __future__ import annotations
 
+import hashlib
 import json
+import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -25,10 +27,10 @@ from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.lab.features.store import column_moments
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
-from hace.lab.runs.run import DataPrint, Run, RunWriter, finished_run, read_run, start_run
+from hace.lab.runs.run import CHECKPOINTS, DataPrint, Run, RunWriter, finished_run, read_run, start_run
 from hace.lab.runs.samples import Task, data_of, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
-from hace.linear.features import unit_rows
+from hace.linear.features import RowsOnDisk, unit_rows
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall, layer_logits
 from hace.losses.registry import loss_parameters
@@ -169,10 +171,13 @@ def run_pass(
         if not todo:
             return
         began = time.monotonic()
-        heads = _fit(todo, task, x, x_val, done)
+        ids = hashlib.sha256(" ".join(writer.run.id for _, _, writer in todo).encode()).hexdigest()[:16]
+        checkpoints = todo[0][2].run.folder / CHECKPOINTS  # of the pass, in the folder of its first run
+        heads = _fit(todo, task, x, x_val, done, checkpoints / f"{ids}.pt")
         share = (time.monotonic() - began) / len(heads)
         for (config, loss, writer), head in zip(todo, heads, strict=True):
             _finish(writer, config, loss, head, task, (x_val, x_eval), scaling, share)
+        shutil.rmtree(checkpoints, ignore_errors=True)
 
 
 def _fit(
@@ -181,6 +186,7 @@ def _fit(
     x: Tensor,
     x_val: Tensor | None,
     done: Callable[[int], None],
+    checkpoint: Path,
 ) -> list[FittedHead]:
     shared = todo[0][0]
     optimization = optimization_of(shared, task.labels, len(task.train))
@@ -200,6 +206,7 @@ def _fit(
         seed=shared.seed,
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
         on_epoch=report,
+        checkpoint=checkpoint,
     )
     done(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
     return heads
@@ -346,8 +353,10 @@ class Scaling:
             return {}
         return {"mean": torch.from_numpy(self.mean), "std": torch.from_numpy(self.std)}
 
-    def __call__(self, x: np.ndarray, what: str = "given", first: int = 0) -> Tensor:
-        """(M, d) float32, scaled."""
+    def __call__(self, x: Any, what: str = "given", first: int = 0) -> Any:
+        """(M, d) float32, scaled: a tensor, or rows that stay on disk."""
+        if isinstance(x, RowsOnDisk):
+            return x.scaled(self)
         if self.how == "unit":
             return torch.from_numpy(finite(unit_rows(x), what, first))
         with np.errstate(over="ignore"):  # values beyond float32 become infinite and are reported
@@ -377,7 +386,7 @@ def check_width(width: int, weights: Mapping[str, Tensor]) -> None:
 
 
 def head_outputs(
-    x: Tensor, weights: Mapping[str, Tensor], ball: PoincareBall | None = None
+    x: Tensor | RowsOnDisk, weights: Mapping[str, Tensor], ball: PoincareBall | None = None
 ) -> Iterator[Tensor]:
     """Chunks (B, C) of a head's raw outputs."""
     check_width(x.shape[1], weights)

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import mmap
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -11,17 +14,19 @@ import torch
 from torch import Tensor
 
 from hace.errors import DataError
+from hace.files.reading import check_memory, max_memory
 from hace.hierarchy.derived import is_above
 from hace.losses.base import HierarchicalLoss
 
 _CHUNK = 8192  # rows checked or scored at once
+_AHEAD = 4  # batches that are read from disk before their turn
 _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelledFeatures:
     """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
 
-    A sparse matrix of scipy stays sparse. ``what`` is a prefix of the names in messages.
+    A sparse matrix of scipy stays sparse, and a large memory map on disk. ``what`` is a prefix of the names in messages.
     """
 
     def __init__(
@@ -33,11 +38,15 @@ class LabelledFeatures:
         what: str = "",
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        sparse = hasattr(x, "tocsr") and hasattr(x, "nnz")
-        self.x: Tensor | SparseFeatures
-        self.x = SparseFeatures.of(x, what + "x", dtype) if sparse else as_features(x, what + "x", dtype)
-        # The type and device of this training's tensors, for `.to`: sparse features are no tensor.
-        self.like = torch.empty(0, dtype=self.x.dtype, device=self.x.device)
+        self.x: Any  # Tensor, SparseFeatures or RowsOnDisk
+        if hasattr(x, "tocsr") and hasattr(x, "nnz"):
+            self.x = SparseFeatures.of(x, what + "x", dtype)
+        else:
+            x = RowsOnDisk.of(x)
+            streamed = isinstance(x, RowsOnDisk) and dtype is torch.float32
+            self.x = x if streamed else as_features(x, what + "x", dtype)
+        # The type and device of this training's tensors, for `.to`: not all features are a tensor.
+        self.like = torch.empty(0, dtype=dtype, device=self.x.device)
         if len(self.x) == 0:
             raise DataError(f"{what}x must have at least one row. Got shape {tuple(self.x.shape)}.")
         self.target = _targets(target, self.x, loss, what + "target")
@@ -54,6 +63,21 @@ class LabelledFeatures:
         """Some rows: features, targets, weights."""
         weight = None if self.weight is None else self.weight[rows]
         return self.x.index_select(0, rows), self.target[rows], weight
+
+    def batches(self, order: Tensor, size: int) -> Iterator[tuple[Tensor, Tensor, Tensor | None]]:
+        """Batches of so many rows, in this order; from disk, the next ones are read meanwhile."""
+        parts = order.split(size) if len(order) else ()
+        if not isinstance(self.x, RowsOnDisk):
+            yield from map(self.batch, parts)
+            return
+        ahead: deque[Future[Any]] = deque()
+        with ThreadPoolExecutor(2) as readers:
+            for part in parts:
+                ahead.append(readers.submit(self.batch, part))
+                if len(ahead) > _AHEAD:
+                    yield ahead.popleft().result()
+            while ahead:
+                yield ahead.popleft().result()
 
     def top1(self, scores: Callable[[Tensor], Tensor], loss: HierarchicalLoss) -> float:
         """Share of rows whose best leaf is the label or below it; ``scores(x)`` gives logits (B, C)."""
@@ -153,7 +177,7 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
     return rows
 
 
-def _targets(target: Any, x: Tensor | SparseFeatures, loss: HierarchicalLoss, what: str) -> Tensor:
+def _targets(target: Any, x: Any, loss: HierarchicalLoss, what: str) -> Tensor:
     tensor = target.detach() if isinstance(target, Tensor) else torch.from_numpy(np.array(target))
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
         raise DataError(
@@ -185,6 +209,92 @@ def as_weights(weight: Any, rows: int) -> Tensor:
     if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()) or float(tensor.sum()) <= 0:
         raise DataError("sample_weight must be finite, not negative, and not all zero.")
     return tensor / tensor.max()
+
+
+class RowsOnDisk:
+    """Rows of memory maps (M, d), read and scaled a batch at a time: features that need not fit into memory.
+
+    It has the few methods of an array that datasets use and those of a tensor that training uses, with the same bits.
+    ``rows`` are positions in the maps, one after another; ``scale`` makes a float32 tensor of some rows.
+    """
+
+    device, ndim = torch.device("cpu"), 2
+
+    def __init__(
+        self,
+        maps: Sequence[np.ndarray],
+        rows: np.ndarray | None = None,
+        scale: Callable[[np.ndarray], Tensor] | None = None,
+    ) -> None:
+        self._maps, self._scale = maps, scale
+        self._starts = np.cumsum([0, *map(len, maps)])
+        self._rows = np.arange(self._starts[-1]) if rows is None else rows
+        self.shape = (len(self._rows), maps[0].shape[1])
+        self.dtype = np.result_type(*maps)
+
+    @classmethod
+    def of(cls, x: Any) -> Any:
+        """A mapped array whose float32 copy would exceed the limit of memory, as rows on disk; anything else as it is."""
+        mapped = isinstance(x, np.ndarray) and not x.flags.owndata  # by numpy or safetensors
+        return cls([x]) if mapped and 4 * x.size > max_memory() else x
+
+    @classmethod
+    def joined(cls, columns: Sequence[Any]) -> RowsOnDisk:
+        """Rows on disk and arrays, one after another."""
+        found = [x if isinstance(x, cls) else cls([x]) for x in columns]
+        starts = np.cumsum([0, *(x._starts[-1] for x in found)])
+        rows = np.concatenate([x._rows + start for x, start in zip(found, starts, strict=False)])
+        return cls([part for x in found for part in x._maps], rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, rows: Any) -> Any:
+        """Some rows, still on disk; one row, in memory."""
+        if isinstance(rows, int | np.integer):
+            return np.asarray(self[[rows]])[0]
+        return RowsOnDisk(self._maps, self._rows[rows], self._scale)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        check_memory("features", 4 * len(self) * self.shape[1], f"{len(self):,} rows")
+        found = self._read(self._rows)
+        return np.asarray(found if self._scale is None else self._scale(found), dtype)
+
+    def scaled(self, scale: Callable[[np.ndarray], Tensor]) -> RowsOnDisk:
+        """The same rows, scaled as they are read."""
+        return RowsOnDisk(self._maps, self._rows, scale)
+
+    def index_select(self, _: int, rows: Tensor) -> Tensor:
+        """Some rows as a float32 tensor."""
+        return (self._scale or as_features)(self._read(self._rows[rows.numpy()]))
+
+    def split(self, size: int) -> Iterator[Tensor]:
+        """All rows, so many at a time."""
+        return (self.index_select(0, rows) for rows in torch.arange(len(self)).split(size))
+
+    def _read(self, wanted: np.ndarray) -> np.ndarray:
+        """Rows in the order wanted, read in that of the files."""
+        order = np.argsort(wanted)
+        wanted = wanted[order]
+        found = np.empty((len(order), self.shape[1]), self.dtype)
+        ends = np.searchsorted(wanted, self._starts)
+        for i in np.flatnonzero(np.diff(ends)).tolist():
+            part = slice(ends[i], ends[i + 1])
+            rows = wanted[part] - self._starts[i]
+            _ask_for(self._maps[i], rows)
+            found[order[part]] = self._maps[i][rows]
+        return found
+
+
+def _ask_for(array: np.ndarray, rows: np.ndarray) -> None:
+    """Have the system read scattered rows of a memory map at once: page after page, it reads 128 KiB around each row."""
+    mapped = getattr(array, "_mmap", None)
+    if mapped is None or not hasattr(mmap, "MADV_WILLNEED") or rows[-1] - rows[0] < len(rows):
+        return
+    start = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data + rows * array.strides[0]
+    page = start // mmap.PAGESIZE * mmap.PAGESIZE
+    for first, size in zip(page.tolist(), (start - page + array.strides[0]).tolist(), strict=True):
+        mapped.madvise(mmap.MADV_WILLNEED, first, size)
 
 
 class SparseFeatures:

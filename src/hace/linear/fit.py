@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,9 @@ from torch import Tensor
 
 from hace.checks import MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
+from hace.files.reading import open_regular
+from hace.files.weights import read_torch
+from hace.files.writing import atomic_path, own_folder
 from hace.linear.features import LabelledFeatures, as_features
 from hace.linear.heads import EpochRecord, FittedHead, Heads, Optimization, Trial
 from hace.linear.lbfgs import converged_head
@@ -21,6 +26,7 @@ from hace.losses.poincare_head import layer_logits
 
 OnEpoch = Callable[[int, list[EpochRecord | None]], None]
 
+CHECKPOINT_SECONDS = 300.0
 _CHUNK = 8192  # rows scored at once
 _BLOCK = 16  # heads per call of a loss: more gain nothing and overflow the cache
 _DENORMAL = 1e-40
@@ -53,6 +59,7 @@ def fit_heads(
     sample_weight: Any = None,
     on_epoch: OnEpoch | None = None,
     start: FittedHead | None = None,
+    checkpoint: Path | None = None,
 ) -> list[FittedHead]:
     """Train heads side by side; each comes out as if trained alone.
 
@@ -62,7 +69,9 @@ def fit_heads(
 
     ``validation`` has features and targets to measure top-1 on after each epoch; any leaf below a coarse label counts as right.
     With ``sample_weight`` the loss of a batch is sum w l / sum w. ``on_epoch`` gets each epoch's number and, for each trial,
-    its new record, or None where it has ended.
+    its new record, or None where it has ended. A memory map whose float32 copy would exceed HACE_MAX_MEMORY is read from disk
+    a batch at a time. ``checkpoint`` is a file to write every five minutes and to resume from, with the same bits; not for
+    "lbfgs".
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"
@@ -89,7 +98,7 @@ def fit_heads(
         return heads
     single = {id(trial.loss): trial.loss.reduced_by("none") for trial in trials}
     losses = [single[id(trial.loss)] for trial in trials]
-    return _EpochLoop(rows, trials, losses, optimization, seed, held_out, start).run(on_epoch)
+    return _EpochLoop(rows, trials, losses, optimization, seed, held_out, start, checkpoint).run(on_epoch)
 
 
 def _check_group(
@@ -121,9 +130,11 @@ class _EpochLoop:
         seed: int,
         held_out: LabelledFeatures | None,
         start: FittedHead | None,
+        checkpoint: Path | None,
     ) -> None:
         self._rows, self._trials, self._losses, self._options = rows, trials, losses, options
-        self._seed, self._held_out = seed, held_out
+        self._seed, self._held_out, self._checkpoint = seed, held_out, checkpoint
+        self._saved = time.monotonic()
         self._steps = -(-len(rows) // options.batch_size)  # of an epoch
         self._history: list[list[EpochRecord]] = [[] for _ in trials]
         self._diverged: dict[int, EpochRecord] = {}
@@ -151,8 +162,9 @@ class _EpochLoop:
 
     def run(self, on_epoch: OnEpoch | None) -> list[FittedHead]:
         """Train to the end, or until no head is left."""
-        for epoch in range(1, self._options.epochs + 1):
-            self._train(epoch)
+        begun, step = self._resumed()
+        for epoch in range(begun, self._options.epochs + 1):
+            self._train(epoch, step if epoch == begun else 0)
             records: list[EpochRecord | None] = [None] * len(self._trials)
             for block in self._blocks:
                 for place, record in self._close(block, epoch).items():
@@ -165,19 +177,52 @@ class _EpochLoop:
                 break
         return self._fitted()
 
-    def _train(self, epoch: int) -> None:
+    def _resumed(self) -> tuple[int, int]:
+        """The epoch to go on with and how many of its steps are done."""
+        if self._checkpoint is None or not self._checkpoint.exists():
+            return 1, 0
+        with open_regular(self._checkpoint) as file:
+            state = read_torch(file)
+        if state["training"] != self._training():
+            raise ConfigError(
+                f"{self._checkpoint} must be a checkpoint of this training. Got another's: delete it."
+            )
+        self._history, self._diverged, self._best = state["history"], state["diverged"], state["best"]
+        self._blocks = self._blocks[: len(state["blocks"])]
+        for block, saved in zip(self._blocks, state["blocks"], strict=True):
+            block.resume(saved)
+        return state["epoch"], state["step"]
+
+    def _save(self, epoch: int, step: int) -> None:
+        assert self._checkpoint is not None
+        state = {"training": self._training(), "epoch": epoch, "step": step, "history": self._history}
+        state |= {"diverged": self._diverged, "best": self._best, "blocks": [b.state() for b in self._blocks]}
+        own_folder(self._checkpoint.parent)
+        with atomic_path(self._checkpoint) as path:
+            torch.save(state, path)
+        self._saved = time.monotonic()
+
+    def _training(self) -> str:
+        """What must not change between checkpoint and resumption, as far as it is cheap to say."""
+        trials = [(repr(trial.loss), trial.lr, trial.weight_decay) for trial in self._trials]
+        return repr((self._options, self._seed, self._rows.x.shape, trials))
+
+    def _train(self, epoch: int, done: int) -> None:
         # The order of hace.data.batches.EpochOrder: seed and epoch alone decide it.
         order = torch.from_numpy(np.random.default_rng([self._seed, epoch - 1]).permutation(len(self._rows)))
-        for block in self._blocks:
+        for block in self._blocks if not done else ():
             block.restart()
-        for i, rows in enumerate(order.to(self._rows.like.device).split(self._options.batch_size)):
+        size = self._options.batch_size
+        batches = self._rows.batches(order[done * size :].to(self._rows.like.device), size)
+        for i, batch in enumerate(batches, done):
             step = (epoch - 1) * self._steps + i
             factor = self._factor(step)
-            batch = self._rows.batch(rows)
             with _flushed_denormals():
                 for block in self._blocks:
                     for place in block.step(*batch, factor) if block.places else ():
                         self._diverged[place] = self._told(place, epoch, step)
+            if self._checkpoint is not None and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
+                self._save(epoch, i + 1)
 
     def _close(self, block: Heads, epoch: int) -> dict[int, EpochRecord]:
         """Finish an epoch: a record for each head; heads that are done leave the block."""

@@ -142,6 +142,7 @@ class FittedHead:
 LARGE = 10_000  # outputs above which the logits of a batch are never held whole
 _TINY = 1e-30  # a batch without weight moves nothing
 _ALIGNMENT = 64  # bytes: how torch aligns what it allocates
+_STATE = ("places", "weight", "bias", "_moments", "_bias_moments", "_steps", "_sums", "_masses")
 _BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
 
 
@@ -177,6 +178,16 @@ class Heads:
         """Forget the losses of the epoch."""
         self._sums = torch.zeros(len(self.places), dtype=torch.float64)
         self._masses = torch.zeros(len(self.places), dtype=torch.float64)
+
+    def state(self) -> dict[str, Any]:
+        """What changes in training."""
+        return {name: getattr(self, name) for name in _STATE}
+
+    def resume(self, state: dict[str, Any]) -> None:
+        """Go on from another stack's state."""
+        for name in _STATE:
+            setattr(self, name, state[name])
+        self._runs = self._neighbours()
 
     def mean_losses(self) -> list[float]:
         """Mean training loss of each head since :meth:`restart`."""

@@ -22,6 +22,9 @@ from hace.lab.features import store as feature_store
 from hace.lab.features.backbones import Backbone
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, manifest_differences
+from hace.lab.probe import probe
+from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.linear.features import RowsOnDisk
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
 from tests.processes import SPAWN
 
@@ -50,6 +53,30 @@ def test_shards_are_memory_maps_of_raw_features(whole: Path) -> None:
     shards = FeatureStore(whole).shards("train")
     assert all(isinstance(shard, np.memmap) for shard in shards)
     assert [shard.shape for shard in shards] == [(8, 64), (8, 64), (8, 64), (6, 64)]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts open files as Linux shows them")
+def test_a_folder_beyond_the_limit_of_memory_stays_on_disk(
+    backbone: Backbone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import resource
+
+    extract(DATA, backbone, tmp_path, batch_size=8, shard_size=1)
+    config = ProbeConfig(DataConfig("features", str(tmp_path)), epochs=2, batch_size=7, normalize="standard")
+    in_memory = probe(config, tmp_path / "memory")
+    monkeypatch.setattr(feature_store, "max_memory", lambda: 0)
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:  # fewer than the 42 shards
+        resource.setrlimit(resource.RLIMIT_NOFILE, (len(os.listdir("/proc/self/fd")) + 20, hard))
+        data = FeatureStore(tmp_path).dataset("none")
+        streamed = probe(config, tmp_path / "disk")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert isinstance(data["train"].x, RowsOnDisk)
+    assert data["train"].x.shape == (30, 64)
+    assert streamed.id == in_memory.id
+    assert all(streamed.weights()[name].equal(value) for name, value in in_memory.weights().items())
+    assert (streamed.predictions()["answer"] == in_memory.predictions()["answer"]).all()
 
 
 def test_normalisation_happens_at_reading(whole: Path) -> None:

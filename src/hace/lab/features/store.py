@@ -17,6 +17,7 @@ import os
 import re
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,16 +30,17 @@ from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.arrays import read_array
 from hace.files.documents import differences, read_json
-from hace.files.reading import check_memory
+from hace.files.reading import check_memory, max_memory
 from hace.files.writing import TEMPORARY, json_bytes, own_folder, sha256, write_whole
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.linear.features import unit_rows
+from hace.linear.features import RowsOnDisk, unit_rows
 
 NORMALIZE = ("none", "unit", "standard")
 PLAN_FORMAT = 2
 _REPAIR = "Run the same `hace features` command again: it computes only what is missing or broken."
 MANIFEST = "manifest.json"
+_ROWS = 1 << 11  # whose moments are added up at once
 ASIDE = ".before-"  # folders with the features of earlier visits, until a new one is complete
 STORED_HIERARCHY = "hierarchy.json"
 MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
@@ -250,8 +252,21 @@ def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.nd
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column; the deviation of a constant column is 1."""
-    mean, std = x.mean(axis=0, dtype=np.float64), x.std(axis=0, dtype=np.float64)
+    parts = [slice(first, first + _ROWS) for first in range(0, len(x), _ROWS)]  # x may be on disk
+    mean = sum(np.asarray(x[part]).sum(axis=0, dtype=np.float64) for part in parts) / len(x)
+    std = np.sqrt(sum(np.square(np.asarray(x[part]) - mean).sum(axis=0) for part in parts) / len(x))
     return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
+
+
+def _allow_open_files(count: int) -> None:
+    """Raise the limit of open files for so many more, as far as the system lets us."""
+    with suppress(ImportError, OSError, ValueError):  # Windows has no such limit
+        import resource
+
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if soft != resource.RLIM_INFINITY:
+            wanted = soft + count if hard == resource.RLIM_INFINITY else min(soft + count, hard)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
 
 
 class FeatureStore:
@@ -318,7 +333,7 @@ class FeatureStore:
         return [self._map(shard) for shard in self._of(split)]
 
     def load(self, split: str, normalize: str = "unit") -> Features:
-        """A split in memory.
+        """A split in memory; without normalisation, one beyond HACE_MAX_MEMORY stays on disk.
 
         Args:
             split: Its name.
@@ -334,15 +349,19 @@ class FeatureStore:
         check_choice("normalize", normalize, NORMALIZE)
         shape = (self.counts[self._known(split)], self.dims)
         stored = sum(self._verified(shard.file).stat().st_size for shard in self._of(split))
-        check_memory(self.folder, 4 * shape[0] * shape[1], f"the split {split!r}", stored=stored)
-        x = np.empty(shape, np.float32)
-        for shard in self._of(split):
-            rows = x[shard.start : shard.stop]
-            rows[:] = unit_rows(self._map(shard)) if normalize == "unit" else self._map(shard)
-            if normalize == "standard":
-                mean, std = self._moments
-                rows -= mean
-                rows /= std
+        if normalize == "none" and 4 * shape[0] * shape[1] > max_memory():
+            _allow_open_files(len(self._plan.shards))  # a map keeps its file open
+            x = RowsOnDisk(self.shards(split))
+        else:
+            check_memory(self.folder, 4 * shape[0] * shape[1], f"the split {split!r}", stored=stored)
+            x = np.empty(shape, np.float32)
+            for shard in self._of(split):
+                rows = x[shard.start : shard.stop]
+                rows[:] = unit_rows(self._map(shard)) if normalize == "unit" else self._map(shard)
+                if normalize == "standard":
+                    mean, std = self._moments
+                    rows -= mean
+                    rows /= std
         path = self._verified(split_file(split, "labels"))
         nodes = np.array(read_array(path))
         if nodes.shape != shape[:1] or nodes.dtype != np.dtype("<i8"):
@@ -354,7 +373,7 @@ class FeatureStore:
         return Features(self.hierarchy, nodes, self.names(split), x, groups=groups)
 
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
-        """All splits in memory, as a dataset."""
+        """All splits, as a dataset."""
         splits = {split: self.load(split, normalize) for split in self.counts}
         data, model = self.manifest["data"]["name"], self.manifest["model"]["name"]
         return Dataset(data, self.hierarchy, splits, model, self.about)

@@ -1,0 +1,197 @@
+"""Probes on features that stay on disk: python benchmarks/rows_on_disk.py [--rows 2700000] [--folder FOLDER]
+
+Writes an .npz of random float16 features (2.7 million x 1,024, as iNat21 has: 5.5 GB; it is deleted at the end) and prints
+
+1. how fast a head trains on rows from disk, in random order, relative to what limits it: the matrix products of a step (logits
+   and gradient, on rows in memory), or the same rows read by eight threads that do nothing else. Every round takes other rows,
+   which the system has not cached, and times all cases in turn: medians of wall-clock time, one thread for products. "in memory"
+   is the same training on rows in memory.
+2. a probe on the whole file, one epoch: time and peak memory, without pages of the file, which the system may drop.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import statistics
+import tempfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hace import Hierarchy, build_loss
+from hace.files.arrays import Arrays
+from hace.lab.probe import Scaling, load_sources, run_pass
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
+from hace.linear import Optimization, Trial, fit_heads
+from hace.linear.features import RowsOnDisk
+
+BATCH, BLOCK, TEST = 256, 8192, 10_000
+
+
+def tree_of(nodes: int) -> Hierarchy:
+    """A tree with so many nodes, about ten leaves below each inner one."""
+    inner = max(1, nodes // 11)
+    return Hierarchy.from_edges([("root", f"g{i}") for i in range(inner)] +
+                                [(f"g{i % inner}", f"c{i}") for i in range(nodes - 1 - inner)])  # fmt: skip
+
+
+def write_features(path: Path, rows: int, width: int, labels: int) -> None:
+    """Random blocks, scaled at random, without holding more than one."""
+    rng = np.random.default_rng(0)
+    block = rng.standard_normal((BLOCK, width), np.float32)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as packed:
+        for split, count in (("train", rows), ("test", TEST)):
+            with packed.open(f"x_{split}.npy", "w", force_zip64=True) as file:
+                header = {"descr": "<f2", "fortran_order": False, "shape": (count, width)}
+                np.lib.format.write_array_header_1_0(file, header)
+                for first in range(0, count, BLOCK):
+                    part = block[: min(BLOCK, count - first)] * rng.uniform(0.5, 2)
+                    file.write(part.astype(np.float16).tobytes())
+            with packed.open(f"y_{split}.npy", "w") as file:
+                np.lib.format.write_array(file, rng.integers(0, labels, count))
+
+
+def forget(path: Path) -> None:
+    """Have the system drop the file's pages from its cache."""
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def products(width: int, nodes: int, steps: int) -> Callable[[], None]:
+    x, weight = torch.randn(BATCH, width), torch.randn(width, nodes)
+    momentum = torch.zeros_like(weight)
+
+    def run() -> None:
+        for _ in range(steps):
+            momentum.addmm_(x.T, torch.mm(x, weight), beta=0.9, alpha=1e-3)
+
+    return run
+
+
+def bare_reads(path: Path, rows: np.ndarray) -> Callable[[], None]:
+    """The same rows, batch by batch in the order of the file."""
+    mapped = Arrays(path)["x_train"]
+    size, offset = mapped.strides[0], mapped.offset
+    del mapped
+
+    def read(part: np.ndarray) -> None:
+        for row in np.sort(part).tolist():
+            os.pread(descriptor, size, offset + row * size)
+
+    def run() -> None:
+        with ThreadPoolExecutor(8) as readers:
+            list(readers.map(read, np.array_split(rows, -(-len(rows) // BATCH))))
+
+    descriptor = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    return run
+
+
+def rates(path: Path, nodes: int, steps: int, rounds: int) -> str:
+    """A line of the table."""
+    x = Arrays(path)["x_train"]
+    width, total = x.shape[1], len(x)
+    h = tree_of(nodes)
+    trials, options = [Trial(build_loss("hace", h))], Optimization(epochs=1, batch_size=BATCH)
+    multiply = products(width, nodes, steps)
+    seconds: dict[str, list[float]] = {"product": [], "disk": [], "probe": [], "memory": []}
+    for turn in range(rounds):
+        rng = np.random.default_rng([1, turn])
+        rows, again = (np.sort(rng.choice(total, steps * BATCH, replace=False)) for _ in range(2))
+        y = rng.integers(0, h.num_leaves, steps * BATCH)
+        scaling = Scaling("unit")
+        in_memory = scaling(np.asarray(x[again]))
+        cases: dict[str, Callable[[], object]] = {
+            "product": multiply,
+            "disk": bare_reads(path, rng.permutation(rows)),
+            "probe": lambda: fit_heads(RowsOnDisk([Arrays(path)["x_train"]])[rows].scaled(scaling), y, trials, options),  # noqa: B023
+            "memory": lambda: fit_heads(in_memory, y, trials, options),  # noqa: B023
+        }  # fmt: skip
+        for name, case in cases.items():
+            del x
+            forget(path)
+            x = Arrays(path)["x_train"]
+            began = time.monotonic()
+            case()
+            seconds[name].append(time.monotonic() - began)
+    median = {name: statistics.median(times) for name, times in seconds.items()}
+    limit = max("product", "disk", key=median.__getitem__)
+    per_second = {name: steps * BATCH / s for name, s in median.items()}
+    shown = " | ".join(f"{per_second[name]:,.0f}" for name in ("disk", "product", "memory", "probe"))
+    word = {"product": "matrix product", "disk": "disk"}[limit]
+    return f"| {nodes:,} | {shown} | {word} | {median[limit] / median['probe']:.2f} | {median['memory'] / median['probe']:.2f} |"
+
+
+def whole_probe(path: Path, folder: Path, tree: Path) -> str:
+    """A line of the second table."""
+    peak, done = 0, threading.Event()
+
+    def watch() -> None:
+        nonlocal peak
+        while not done.wait(0.05):
+            status = Path("/proc/self/status").read_text()
+            peak = max(peak, int(status.split("RssAnon:")[1].split()[0]) * 1024)
+
+    watcher = threading.Thread(target=watch)
+    before = int(Path("/proc/self/status").read_text().split("RssAnon:")[1].split()[0]) * 1024
+    watcher.start()
+    data = DataConfig("features", str(path), hierarchy=str(tree))
+    config = ProbeConfig(data, LossConfig("hace"), epochs=1, batch_size=BATCH)
+    began = time.monotonic()
+    sources = load_sources([config])
+    _ = next(iter(sources.values())).fingerprint
+    opened = time.monotonic()
+    run_pass((config,), folder / "runs", sources)
+    ended = time.monotonic()
+    done.set()
+    watcher.join()
+    x = Arrays(path)["x_train"]
+    size = x.nbytes
+    return (f"| {len(x):,} x {x.shape[1]:,} | {size / 1e9:.2f} | {opened - began:.0f} | {ended - opened:.0f} | "
+            f"{(peak - before) / 1e9:.2f} | {(peak - before) / size:.2f} |")  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rows", type=int, default=2_700_000)
+    parser.add_argument("--width", type=int, default=1024)
+    parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000])
+    parser.add_argument("--seconds", type=float, default=10, help="of each case in a round, about")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--folder", type=Path, help="where to write the file; there must be room")
+    args = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory(dir=args.folder) as folder:
+        path, tree = Path(folder) / "features.npz", Path(folder) / "tree.json"
+        h = tree_of(args.nodes[0])
+        tree.write_text(h.to_json())
+        write_features(path, args.rows, args.width, h.num_leaves)
+        print(f"{args.rows:,} x {args.width:,} float16, rows per second\n")
+        print("| nodes | disk | matrix product | probe in memory | probe from disk | limit | share of the limit | share of in memory |")  # fmt: skip
+        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        for nodes in args.nodes:
+            step = products(args.width, nodes, 1)
+            step()
+            began = time.monotonic()
+            step()
+            once = max(time.monotonic() - began, BATCH / 50_000)
+            steps = min(max(4, round(args.seconds / once)), args.rows // BATCH // 2)
+            print(rates(path, nodes, steps, args.rounds), flush=True)
+        print("\n| features | GB | opening: s | probe: s | peak memory: GB | share of the file |")
+        print("| --- | --- | --- | --- | --- | --- |")
+        os.environ.setdefault("HACE_MAX_MEMORY", str(args.rows * args.width))  # small files stream, too
+        print(whole_probe(path, Path(folder), tree))
+
+
+if __name__ == "__main__":
+    main()
