@@ -4,8 +4,9 @@ Writes an .npz of random float16 features (2.7 million x 1,024, as iNat21 has: 5
 
 1. how fast a head trains on rows from disk, in random order, relative to what limits it: the matrix products of a step (logits
    and gradient, on rows in memory), or the same rows read by eight threads that do nothing else. Every round takes other rows,
-   which the system has not cached, and times all cases in turn: medians of wall-clock time, one thread for products. "in memory"
-   is the same training on rows in memory.
+   which the system has not cached, and times all cases in turn: medians of wall-clock time, one thread for products. "Probe in
+   memory" is the same training on rows in memory. "Processor": by processor time, which other work on the machine changes
+   little; of the probe from disk it includes reading.
 2. a probe on the whole file, one epoch: time and peak memory, without pages of the file, which the system may drop.
 """
 
@@ -27,6 +28,7 @@ import torch
 
 from hace import Hierarchy, build_loss
 from hace.files.arrays import Arrays
+from hace.formats import render_hierarchy
 from hace.lab.probe import Scaling, load_sources, run_pass
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.linear import Optimization, Trial, fit_heads
@@ -95,39 +97,46 @@ def bare_reads(path: Path, rows: np.ndarray) -> Callable[[], None]:
     return run
 
 
+def opened(path: Path, rows: np.ndarray) -> RowsOnDisk:
+    return RowsOnDisk([Arrays(path)["x_train"]])[rows].scaled(Scaling("unit"))
+
+
 def rates(path: Path, nodes: int, steps: int, rounds: int) -> str:
     """A line of the table."""
-    x = Arrays(path)["x_train"]
-    width, total = x.shape[1], len(x)
+    total, width = Arrays(path)["x_train"].shape
     h = tree_of(nodes)
-    trials, options = [Trial(build_loss("hace", h))], Optimization(epochs=1, batch_size=BATCH)
+    how = [Trial(build_loss("hace", h))], Optimization(epochs=1, batch_size=BATCH)
     multiply = products(width, nodes, steps)
     seconds: dict[str, list[float]] = {"product": [], "disk": [], "probe": [], "memory": []}
+    processor: dict[str, list[float]] = {name: [] for name in seconds}
     for turn in range(rounds):
         rng = np.random.default_rng([1, turn])
-        rows, again = (np.sort(rng.choice(total, steps * BATCH, replace=False)) for _ in range(2))
+        rows = np.sort(rng.choice(total, steps * BATCH, replace=False))
         y = rng.integers(0, h.num_leaves, steps * BATCH)
-        scaling = Scaling("unit")
-        in_memory = scaling(np.asarray(x[again]))
+        in_memory = Scaling("unit")(np.asarray(Arrays(path)["x_train"][rows]))
         cases: dict[str, Callable[[], object]] = {
             "product": multiply,
             "disk": bare_reads(path, rng.permutation(rows)),
-            "probe": lambda: fit_heads(RowsOnDisk([Arrays(path)["x_train"]])[rows].scaled(scaling), y, trials, options),  # noqa: B023
-            "memory": lambda: fit_heads(in_memory, y, trials, options),  # noqa: B023
-        }  # fmt: skip
+            "probe": lambda rows=rows, y=y: fit_heads(opened(path, rows), y, *how),
+            "memory": lambda x=in_memory, y=y: fit_heads(x, y, *how),
+        }
         for name, case in cases.items():
-            del x
             forget(path)
-            x = Arrays(path)["x_train"]
-            began = time.monotonic()
+            began, busy = time.monotonic(), time.process_time()
             case()
             seconds[name].append(time.monotonic() - began)
+            processor[name].append(time.process_time() - busy)
     median = {name: statistics.median(times) for name, times in seconds.items()}
     limit = max("product", "disk", key=median.__getitem__)
     per_second = {name: steps * BATCH / s for name, s in median.items()}
     shown = " | ".join(f"{per_second[name]:,.0f}" for name in ("disk", "product", "memory", "probe"))
     word = {"product": "matrix product", "disk": "disk"}[limit]
-    return f"| {nodes:,} | {shown} | {word} | {median[limit] / median['probe']:.2f} | {median['memory'] / median['probe']:.2f} |"
+    shares = [f"{median[name] / median['probe']:.2f}" for name in (limit, "memory")]
+    shares += [
+        f"{statistics.median(processor[n]) / statistics.median(processor['probe']):.2f}"
+        for n in ("product", "memory")
+    ]
+    return f"| {nodes:,} | {shown} | {word} | {' | '.join(shares)} |"
 
 
 def whole_probe(path: Path, folder: Path, tree: Path) -> str:
@@ -163,7 +172,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=int, default=2_700_000)
+    parser.add_argument(
+        "--rows", type=int, default=2_700_000, help="32,768 or more, or the file is not mapped"
+    )
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000])
     parser.add_argument("--seconds", type=float, default=10, help="of each case in a round, about")
@@ -174,11 +185,12 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         path, tree = Path(folder) / "features.npz", Path(folder) / "tree.json"
         h = tree_of(args.nodes[0])
-        tree.write_text(h.to_json())
+        tree.write_text(render_hierarchy(h, "json"))
         write_features(path, args.rows, args.width, h.num_leaves)
-        print(f"{args.rows:,} x {args.width:,} float16, rows per second\n")
-        print("| nodes | disk | matrix product | probe in memory | probe from disk | limit | share of the limit | share of in memory |")  # fmt: skip
-        print("| --- | --- | --- | --- | --- | --- | --- | --- |")
+        print(f"{args.rows:,} x {args.width:,} float16: rows per second, and ratios of rates\n")
+        print("| nodes | disk | product | probe in memory | probe from disk | limit | probe / limit | probe / in memory "
+              "| probe / product, processor | probe / in memory, processor |")  # fmt: skip
+        print("| --- " * 10 + "|")
         for nodes in args.nodes:
             step = products(args.width, nodes, 1)
             step()

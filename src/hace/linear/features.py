@@ -266,7 +266,8 @@ class RowsOnDisk:
 
     def index_select(self, _: int, rows: Tensor) -> Tensor:
         """Some rows as a float32 tensor."""
-        return (self._scale or as_features)(self._read(self._rows[rows.numpy()]))
+        found = torch.from_numpy(self._read(self._rows[rows.numpy()])).float()  # numpy takes 20 times as long
+        return as_features(found) if self._scale is None else self._scale(found.numpy())
 
     def split(self, size: int) -> Iterator[Tensor]:
         """All rows, so many at a time."""
