@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tracemalloc
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 import torch
 
 from hace.data import load_dataset
-from hace.errors import ConfigError, FormatError
+from hace.errors import FormatError
 from hace.files import arrays
 from hace.hierarchy import Hierarchy
 from hace.lab.features import store
@@ -154,18 +155,18 @@ def test_a_training_resumes_with_the_same_bits(
     call = {"validation": (found["x_val"], found["y_val"]), "seed": 3}
     whole = fit_heads(*data, options, **call)
     monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
-    saves, save, path = [], fit._EpochLoop._save, tmp_path / "state" / "heads.pt"
+    saves, save, folder = [], fit._EpochLoop._save, tmp_path / "state"
 
-    def killed(loop: Any, epoch: int, step: int) -> None:
-        save(loop, epoch, step)
+    def killed(loop: Any, path: Path, epoch: int, step: int) -> None:
+        save(loop, path, epoch, step)
         saves.append((epoch, step))
         if len(saves) == stop:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(fit._EpochLoop, "_save", killed)
     with pytest.raises(KeyboardInterrupt):
-        fit_heads(*data, options, **call, checkpoint=path)
-    resumed = fit_heads(*data, options, **call, checkpoint=path)
+        fit_heads(*data, options, **call, checkpoints=folder)
+    resumed = fit_heads(*data, options, **call, checkpoints=folder)
     assert saves[stop:][0] != (1, 1), "it started again"
     for one, other in zip(whole, resumed, strict=True):
         assert one.weight.equal(other.weight)
@@ -174,15 +175,17 @@ def test_a_training_resumes_with_the_same_bits(
     assert sum(head.diverged is not None for head in whole) == 1
 
 
-def test_a_checkpoint_of_another_training_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_another_training_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
-    found, path = arrays_of({"train": 40}, np.float32), tmp_path / "heads.pt"
-    data = (found["x_train"], found["y_train"], trials()[:1])
-    fit_heads(*data, Optimization(epochs=1), checkpoint=path)
-    with pytest.raises(
-        ConfigError, match=r"heads.pt must be a checkpoint of this training. Got another's: delete it."
-    ):
-        fit_heads(*data, Optimization(epochs=2), checkpoint=path)
+    found = arrays_of({"train": 40}, np.float32)
+    data = (found["x_train"], found["y_train"])
+    for trial, options in product(trials()[:2], (Optimization(epochs=1), Optimization(epochs=2))):
+        (expected,) = fit_heads(*data, [trial], options)
+        (head,) = fit_heads(*data, [trial], options, checkpoints=tmp_path)
+        assert head.weight.equal(expected.weight)
+    assert len(list(tmp_path.iterdir())) == 4
 
 
 _KILLED = """

@@ -7,7 +7,6 @@ Finished runs are never repeated.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import shutil
 import time
@@ -171,9 +170,8 @@ def run_pass(
         if not todo:
             return
         began = time.monotonic()
-        ids = hashlib.sha256(" ".join(writer.run.id for _, _, writer in todo).encode()).hexdigest()[:16]
         checkpoints = todo[0][2].run.folder / CHECKPOINTS  # of the pass, in the folder of its first run
-        heads = _fit(todo, task, x, x_val, done, checkpoints / f"{ids}.pt")
+        heads = _fit(todo, task, x, x_val, done, checkpoints)
         share = (time.monotonic() - began) / len(heads)
         for (config, loss, writer), head in zip(todo, heads, strict=True):
             _finish(writer, config, loss, head, task, (x_val, x_eval), scaling, share)
@@ -186,7 +184,7 @@ def _fit(
     x: Tensor,
     x_val: Tensor | None,
     done: Callable[[int], None],
-    checkpoint: Path,
+    checkpoints: Path,
 ) -> list[FittedHead]:
     shared = todo[0][0]
     optimization = optimization_of(shared, task.labels, len(task.train))
@@ -206,7 +204,7 @@ def _fit(
         seed=shared.seed,
         validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
         on_epoch=report,
-        checkpoint=checkpoint,
+        checkpoints=checkpoints,
     )
     done(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
     return heads

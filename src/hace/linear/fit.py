@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +60,7 @@ def fit_heads(
     sample_weight: Any = None,
     on_epoch: OnEpoch | None = None,
     start: FittedHead | None = None,
-    checkpoint: Path | None = None,
+    checkpoints: Path | None = None,
 ) -> list[FittedHead]:
     """Train heads side by side; each comes out as if trained alone.
 
@@ -70,8 +71,8 @@ def fit_heads(
     ``validation`` has features and targets to measure top-1 on after each epoch; any leaf below a coarse label counts as right.
     With ``sample_weight`` the loss of a batch is sum w l / sum w. ``on_epoch`` gets each epoch's number and, for each trial,
     its new record, or None where it has ended. A memory map whose float32 copy would exceed HACE_MAX_MEMORY is read from disk
-    a batch at a time. ``checkpoint`` is a file to write every five minutes and to resume from, with the same bits; not for
-    "lbfgs".
+    a batch at a time. Into the folder ``checkpoints`` the state goes every five minutes, and the same call on the same data
+    resumes from it, with the same bits; "lbfgs" has no such state.
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"
@@ -98,7 +99,7 @@ def fit_heads(
         return heads
     single = {id(trial.loss): trial.loss.reduced_by("none") for trial in trials}
     losses = [single[id(trial.loss)] for trial in trials]
-    return _EpochLoop(rows, trials, losses, optimization, seed, held_out, start, checkpoint).run(on_epoch)
+    return _EpochLoop(rows, trials, losses, optimization, seed, held_out, start, checkpoints).run(on_epoch)
 
 
 def _check_group(
@@ -130,11 +131,13 @@ class _EpochLoop:
         seed: int,
         held_out: LabelledFeatures | None,
         start: FittedHead | None,
-        checkpoint: Path | None,
+        checkpoints: Path | None,
     ) -> None:
         self._rows, self._trials, self._losses, self._options = rows, trials, losses, options
-        self._seed, self._held_out, self._checkpoint = seed, held_out, checkpoint
-        self._saved = time.monotonic()
+        self._seed, self._held_out, self._saved = seed, held_out, time.monotonic()
+        settings = [(repr(trial.loss), trial.lr, trial.weight_decay) for trial in trials]
+        name = hashlib.sha256(repr((settings, options, seed, rows.x.shape)).encode()).hexdigest()[:16]
+        self._checkpoint = None if checkpoints is None else checkpoints / f"{name}.pt"
         self._steps = -(-len(rows) // options.batch_size)  # of an epoch
         self._history: list[list[EpochRecord]] = [[] for _ in trials]
         self._diverged: dict[int, EpochRecord] = {}
@@ -183,29 +186,19 @@ class _EpochLoop:
             return 1, 0
         with open_regular(self._checkpoint) as file:
             state = read_torch(file)
-        if state["training"] != self._training():
-            raise ConfigError(
-                f"{self._checkpoint} must be a checkpoint of this training. Got another's: delete it."
-            )
         self._history, self._diverged, self._best = state["history"], state["diverged"], state["best"]
         self._blocks = self._blocks[: len(state["blocks"])]
         for block, saved in zip(self._blocks, state["blocks"], strict=True):
             block.resume(saved)
         return state["epoch"], state["step"]
 
-    def _save(self, epoch: int, step: int) -> None:
-        assert self._checkpoint is not None
-        state = {"training": self._training(), "epoch": epoch, "step": step, "history": self._history}
-        state |= {"diverged": self._diverged, "best": self._best, "blocks": [b.state() for b in self._blocks]}
-        own_folder(self._checkpoint.parent)
-        with atomic_path(self._checkpoint) as path:
-            torch.save(state, path)
+    def _save(self, path: Path, epoch: int, step: int) -> None:
+        state = {"epoch": epoch, "step": step, "history": self._history, "diverged": self._diverged}
+        state |= {"best": self._best, "blocks": [block.state() for block in self._blocks]}
+        own_folder(path.parent)
+        with atomic_path(path) as temporary:
+            torch.save(state, temporary)
         self._saved = time.monotonic()
-
-    def _training(self) -> str:
-        """What must not change between checkpoint and resumption, as far as it is cheap to say."""
-        trials = [(repr(trial.loss), trial.lr, trial.weight_decay) for trial in self._trials]
-        return repr((self._options, self._seed, self._rows.x.shape, trials))
 
     def _train(self, epoch: int, done: int) -> None:
         # The order of hace.data.batches.EpochOrder: seed and epoch alone decide it.
@@ -222,7 +215,7 @@ class _EpochLoop:
                     for place in block.step(*batch, factor) if block.places else ():
                         self._diverged[place] = self._told(place, epoch, step)
             if self._checkpoint is not None and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
-                self._save(epoch, i + 1)
+                self._save(self._checkpoint, epoch, i + 1)
 
     def _close(self, block: Heads, epoch: int) -> dict[int, EpochRecord]:
         """Finish an epoch: a record for each head; heads that are done leave the block."""

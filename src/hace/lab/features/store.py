@@ -253,8 +253,9 @@ def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.nd
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each column; the deviation of a constant column is 1."""
     parts = [slice(first, first + _ROWS) for first in range(0, len(x), _ROWS)]  # x may be on disk
-    mean = sum(np.asarray(x[part]).sum(axis=0, dtype=np.float64) for part in parts) / len(x)
-    std = np.sqrt(sum(np.square(np.asarray(x[part]) - mean).sum(axis=0) for part in parts) / len(x))
+    mean = np.sum([np.asarray(x[part]).sum(axis=0, dtype=np.float64) for part in parts], axis=0) / len(x)
+    squares = [np.square(np.asarray(x[part]) - mean).sum(axis=0) for part in parts]
+    std = np.sqrt(np.sum(squares, axis=0) / len(x))
     return mean.astype(np.float32), np.where(std > 0, std, 1).astype(np.float32)
 
 
