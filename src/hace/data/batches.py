@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -19,7 +20,7 @@ from torch.utils import data as torch_data
 
 from hace.checks import check_choice, check_number
 from hace.data.dataset import Samples, Split
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, HaceError
 from hace.files.reading import as_rgb, optional
 
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -191,7 +192,7 @@ class LoaderBatches:
         self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
         self._loader = torch_data.DataLoader(
-            _Images(samples, targets_of(samples, labels), transform, seed),
+            Attempts(partial(_varied, samples, targets_of(samples, labels), transform, seed)),
             batch_sampler=self._batches,
             num_workers=workers,
             collate_fn=_collate,
@@ -296,24 +297,28 @@ class _Batches(torch_data.Sampler[list[tuple[int, int]]]):
         return ([(number, i) for i in batch.tolist()] for batch in islice(batches, self.start, None))
 
 
-class _Images(torch_data.Dataset[Any]):
-    """Transformed images by (epoch, position)."""
+class Attempts(torch_data.Dataset[Any]):
+    """What a function makes of each key. An error is a value here, so that it crosses from a worker without its traceback."""
 
-    def __init__(
-        self, samples: Samples, targets: torch.Tensor, transform: Callable[[Any], torch.Tensor], seed: int
-    ) -> None:
-        self.samples, self.targets, self.transform, self.seed = samples, targets, transform, seed
+    def __init__(self, make: Callable[[Any], Any], caught: type[HaceError] = DataError) -> None:
+        self.make, self.caught = make, caught
 
-    def __getitem__(self, key: tuple[int, int]) -> tuple[torch.Tensor, torch.Tensor] | DataError:
-        epoch, index = key
+    def __getitem__(self, key: Any) -> Any:
         try:
-            image = self.samples.image(index)
-        except DataError as error:
-            return error  # raised by the main process, without the worker's traceback
-        seed = np.random.SeedSequence([self.seed, epoch, index]).generate_state(1, np.uint64)[0]
-        with torch.random.fork_rng(devices=[]):
-            torch.default_generator.manual_seed(int(seed))
-            return self.transform(image), self.targets[index]
+            return self.make(key)
+        except self.caught as error:
+            return error
+
+
+def _varied(
+    samples: Samples, targets: torch.Tensor, transform: Callable[[Any], Any], seed: int, key: tuple[int, int]
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The transformed image of (epoch, position), and its target."""
+    image = samples.image(key[1])
+    drawn = np.random.SeedSequence([seed, *key]).generate_state(1, np.uint64)[0]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(int(drawn))
+        return transform(image), targets[key[1]]
 
 
 def _collate(items: list[Any]) -> Any:

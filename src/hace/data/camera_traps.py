@@ -282,7 +282,7 @@ def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dic
     path = document["sample"].partition("#")[0]
     name, rank = answer.get("name") or "", answer.get("level_name") or answer.get("level") or ""
     sure, promise = answer.get("probability"), answer.get("promise") or ""
-    blank = bool(document.get("empty"))
+    blank, remark = bool(document.get("empty")), document.get("error") or promise
     if form == "camtrap":
         told = "blank" if blank else ANIMAL if answer.get("id") is not None else "unknown"
         return {
@@ -296,15 +296,11 @@ def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dic
             "classificationTimestamp": now,
             "classificationProbability": sure,
             "observationTags": f"rank:{rank}" if rank and told == ANIMAL else "",
-            "observationComments": document.get("error") or promise,
+            "observationComments": remark,
         }
     if form == "wildlife-insights":
         columns = {"filename": path, "is_blank": int(blank), "identified_by": by, "common_name": name}
-        return columns | {
-            "rank": rank,
-            "cv_confidence": sure,
-            "uncertainty": document.get("error") or promise,
-        }
+        return columns | {"rank": rank, "cv_confidence": sure, "uncertainty": remark}
     folder, _, file = path.rpartition("/")
     said = {"Species": "empty" if blank else name, "Rank": rank, "Confidence": sure, "Promise": promise}
     return {"RelativePath": folder, "File": file, **said, "Error": document.get("error") or ""}

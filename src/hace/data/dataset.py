@@ -117,9 +117,8 @@ class Split(ABC):
     @classmethod
     def joined(cls, splits: Sequence[Self]) -> Self:
         """Several splits of one dataset, one after another."""
-        return replace(
-            splits[0], **{name: _joined([getattr(s, name) for s in splits]) for name in cls._columns}
-        )
+        columns = {name: _joined([getattr(s, name) for s in splits]) for name in cls._columns}
+        return replace(splits[0], **columns)
 
     @abstractmethod
     def content(self) -> Iterator[bytes]:
@@ -472,9 +471,8 @@ def without_broken(data: Dataset[Samples], known: Container[bytes] = ()) -> Data
 def broken_text(data: Dataset[Any]) -> str:
     """What is said of the images that were left out: all of them, one per line."""
     total = len(data.broken) + sum(len(split) for split in data.splits.values())
-    return "\n  ".join(
-        [f"{len(data.broken):,} of {total:,} images cannot be read and are left out:", *data.broken]
-    )
+    told = f"{len(data.broken):,} of {total:,} images cannot be read and are left out:"
+    return "\n  ".join([told, *data.broken])
 
 
 def places_of_each(labels: np.ndarray, seed: list[int], later: np.ndarray | None = None) -> np.ndarray:
@@ -532,11 +530,8 @@ def group_column(names: Iterable[str], chosen: str | None, source: str) -> str |
                 f"{nearest(chosen, list(known.values()))}"
             )
         return known[chosen.lower()]
-    alike = [
-        known[name]
-        for name in known
-        if name.removesuffix("_id").removesuffix("id").removesuffix("s") in GROUP_WORDS
-    ]
+    words = [name.removesuffix("_id").removesuffix("id").removesuffix("s") for name in known]
+    alike = [name for word, name in zip(words, known.values(), strict=True) if word in GROUP_WORDS]
     if alike:
         warnings.warn(
             f"{source} has a column {alike[0]!r} that is not used. If its samples resemble each other, say so: --groups "

@@ -234,11 +234,11 @@ def write_rows(file: TextIO, rows: Iterable[Iterable[Any]], *, raw: bool = False
     writer.writerows(rows if raw else ([safe_cell(cell) for cell in row] for row in rows))
 
 
-def csv_text(rows: Iterable[Iterable[Any]], end: str = "\r\n") -> str:
-    """Rows of a CSV table as text; no cell starts a formula."""
-    out = io.StringIO()
-    write_rows(out, rows, end=end)
-    return out.getvalue()
+def csv_text(rows: Iterable[Iterable[Any]], *, raw: bool = False, end: str = "\r\n") -> str:
+    """Rows of a CSV table as text, as `write_table` writes them."""
+    text = io.StringIO()
+    write_rows(text, rows, raw=raw, end=end)
+    return text.getvalue()
 
 
 def is_numeric(text: str) -> bool:

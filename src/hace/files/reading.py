@@ -185,10 +185,8 @@ def read_image(
     if content is None and not os.path.lexists(path):
         raise DataError(f"{name}: the image does not exist. Is the dataset complete?")
     try:
-        with (
-            open_regular(path) if content is None else io.BytesIO(content) as file,
-            warnings.catch_warnings(),
-        ):
+        source = open_regular(path) if content is None else io.BytesIO(content)
+        with source as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about odd metadata, and sizes that are checked here
             with pillow.open(file, formats=formats) as opened:
                 width, height = opened.size

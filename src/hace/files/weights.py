@@ -390,9 +390,8 @@ def read_safetensors_arrays(path: str | Path) -> tuple[dict[str, np.ndarray], di
     """The same as arrays, those of bfloat16 as float32."""
     tensors, metadata = read_safetensors(path)
     try:
-        return {
-            k: (t.float() if t.dtype == torch.bfloat16 else t).numpy() for k, t in tensors.items()
-        }, metadata
+        plain = {k: t.float() if t.dtype == torch.bfloat16 else t for k, t in tensors.items()}
+        return {k: t.numpy() for k, t in plain.items()}, metadata
     except TypeError as error:
         raise FormatError(f"{path} must hold arrays of numbers: {first_line(error)}") from error
 

@@ -130,11 +130,10 @@ class Layout:
     def children(self) -> tuple[Tensor, Tensor, Tensor]:
         """Rows of children (start (N + 1,), count (N + 1,), child (E + tops,)); the last row holds the tops."""
         h = self.hierarchy
-        by_parent = h.edges[np.lexsort((h.edges[:, 1], h.edges[:, 0]))]
+        start, below = h._children
         tops = np.setdiff1d(np.arange(h.num_nodes), h.edges[:, 1])
-        count = np.append(np.bincount(h.edges[:, 0], minlength=h.num_nodes), len(tops))
-        start = np.cumsum(count) - count
-        return self._tensor(start), self._tensor(count), self._tensor(np.concatenate([by_parent[:, 1], tops]))
+        count = np.append(np.diff(start), len(tops))
+        return self._tensor(start), self._tensor(count), self._tensor(np.concatenate([below, tops]))
 
     @property
     def walk_start(self) -> int:

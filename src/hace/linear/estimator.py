@@ -321,9 +321,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
                 return "balanced", losses["balanced"]
             order = np.random.default_rng(0).permutation(fine)
             order = order[np.argsort(nodes[order], kind="stable")]  # both halves have each class
-            gain = np.concatenate(
-                [self._gain(X, nodes, weight, half, losses) for half in (order[::2], order[1::2])]
-            )
+            halves = order[::2], order[1::2]
+            gain = np.concatenate([self._gain(X, nodes, weight, half, losses) for half in halves])
             if gain.mean() > gain.std() / len(gain) ** 0.5:
                 way = "balanced"
         return way, losses[way]
@@ -338,9 +337,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     ) -> np.ndarray:
         """For each sample held out: 1 if only the first loss leads to its class, -1 if only the other does, else 0."""
         kept = np.setdiff1d(np.arange(len(nodes)), held)
-        weight = reading.balanced_weights(
-            nodes[kept], self.hierarchy_, None if weight is None else weight[kept]
-        )
+        weight = None if weight is None else weight[kept]
+        weight = reading.balanced_weights(nodes[kept], self.hierarchy_, weight)
         rows = LabelledFeatures(X[kept], nodes[kept], self.loss_, weight)
         # A comparison needs no last digit.
         options = Optimization("lbfgs", bias=self.fit_intercept, tolerance=max(self.tol, 1e-4), max_iter=100)
@@ -580,9 +578,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         if pool is None:
             self.temperature_ = held.temperature
         self._promised_on = held.scores.log_q().numpy(), held.truth
-        self._promised_groups = (
-            None if held.groups is None else np.unique(held.groups, return_inverse=True)[1]
-        )
+        self._promised_groups = held.groups
         self._promises_about, self._pooled_temperature = (pool, self.subset), held.temperature
         self._promises, self._temperature_samples = {}, held.fitted
         return self

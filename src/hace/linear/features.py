@@ -97,11 +97,7 @@ class LabelledFeatures:
         By three rounds of subspace iteration: to a few percent, which is enough for a preconditioner.
         """
         samples, width = self.x.shape
-        share = (
-            torch.full((samples, 1), 1.0, dtype=self.like.dtype)
-            if self.weight is None
-            else self.weight[:, None]
-        )
+        share = self.like.new_ones(samples, 1) if self.weight is None else self.weight[:, None]
         share = share / share.sum()
         mean = (self.x.T @ share)[:, 0] if centred else self.like.new_zeros(width)
         axes = torch.randn(width, min(count, width), generator=torch.Generator().manual_seed(0)).to(self.like)

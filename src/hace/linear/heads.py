@@ -265,11 +265,8 @@ class Heads:
             loss = self._losses[place]
             mass = total_weight(loss, target, weight)
             with torch.enable_grad():
-                flat, offset = layer[0].t(), layer[1][0]
-                if ball is None:
-                    each = loss.linear(x, flat, offset, target)
-                else:
-                    each = loss(ball.logits(x, flat, offset), target)
+                at = x, layer[0].t(), layer[1][0]
+                each = loss.linear(*at, target) if ball is None else loss(ball.logits(*at), target)
                 each = each if weight is None else each * weight
                 mean = each.sum() / max(mass, _TINY)
             self._sums[h] += each.detach().sum().double()
@@ -285,13 +282,9 @@ class Heads:
 
     def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
         """Runs of heads that share a loss: first, last + 1, loss. One call serves a run."""
-        runs: list[tuple[int, int, HierarchicalLoss]] = []
-        first = 0
-        for _, run in groupby(self.places, key=lambda place: id(self._losses[place])):
-            last = first + len(list(run))
-            runs.append((first, last, self._losses[self.places[first]]))
-            first = last
-        return runs
+        losses = [self._losses[place] for place in self.places]
+        runs = [list(run) for _, run in groupby(range(len(losses)), key=lambda h: id(losses[h]))]
+        return [(run[0], run[-1] + 1, losses[run[0]]) for run in runs]
 
     def _update(self, x: Tensor, grad: Tensor, factor: float) -> None:
         """From the gradient of B times the loss with respect to the logits to the next weights."""

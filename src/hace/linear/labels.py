@@ -82,13 +82,11 @@ def check_given(X: Any, y: Any, hierarchy: Hierarchy | None) -> None:
         return
     lost = [i for i, value in enumerate(values.tolist()) if value is None or value != value]
     if lost:
-        remedy = "Drop these samples."
+        remedy = "Drop these samples"
         if hierarchy is not None and hierarchy.rooted:
-            remedy = (
-                f"Drop these samples, or label them with the root, {hierarchy.tops[0]!r}: it means unknown."
-            )
+            remedy += f", or label them with the root, {hierarchy.tops[0]!r}: it means unknown"
         many = f"{len(lost):,} of {len(values):,} are missing (NaN); the first is y[{lost[0]}]"
-        raise DataError(f"y must hold a label for every sample. {many}. {remedy}")
+        raise DataError(f"y must hold a label for every sample. {many}. {remedy}.")
 
 
 def read_classes(classes: np.ndarray) -> LabelReading:
@@ -155,9 +153,8 @@ def reading_of(
     classes = np.array(leaves, dtype=object if type_ is object else None)
     order = np.argsort(classes, kind="stable")
     index = {node: i for i, node in enumerate(hierarchy.nodes)}
-    return LabelReading(
-        hierarchy, classes[order], chosen[order], index, f"ids of the hierarchy, {hierarchy!r}"
-    )
+    what = f"ids of the hierarchy, {hierarchy!r}"
+    return LabelReading(hierarchy, classes[order], chosen[order], index, what)
 
 
 def _are_ids(values: list[int], hierarchy: Hierarchy) -> bool:

@@ -52,9 +52,8 @@ def converged_head(
     steps, found = 0, None
     for precision in dict.fromkeys((rows.like.dtype, torch.float64)):
         objective = _Objective(rows.to(precision), loss, decay, options.bias)
-        found = _minimise(
-            objective, objective.inside(head), options.tolerance, max(1, options.max_iter - steps)
-        )
+        left = max(1, options.max_iter - steps)
+        found = _minimise(objective, objective.inside(head), options.tolerance, left)
         head, steps = objective.outputs(found.point), steps + found.steps
         if found.done or steps >= options.max_iter or not found.finite:
             break
@@ -157,10 +156,8 @@ class _Objective:
     factorise, V are the outputs U, and are summed before any sample is seen.
     """
 
-    def __init__(
-        self, rows: LabelledFeatures, loss: HierarchicalLoss, weight_decay: float, bias: bool
-    ) -> None:
-        self._rows, self._decay, self._bias, self._loss = rows, weight_decay, bias, loss
+    def __init__(self, rows: LabelledFeatures, loss: HierarchicalLoss, decay: float, bias: bool) -> None:
+        self._rows, self._decay, self._bias, self._loss = rows, decay, bias, loss
         self.dtype, self.measures = rows.like.dtype, True
         self._summed = self._root = None
         if loss.head.path_sums is not None and loss.hierarchy.num_nodes > loss.hierarchy.num_leaves:
@@ -241,11 +238,9 @@ class _Objective:
             slope[-1] += grad.sum(dim=0)
             if self.measures:
                 # Weights act once, as if a sample occurred that often: they are in the gradient already.
-                own = (
-                    grad
-                    if self._rows.weight is None
-                    else grad / self._rows.weight[part, None].clamp(min=_FLOOR)
-                )
+                own = grad
+                if self._rows.weight is not None:
+                    own = grad / self._rows.weight[part, None].clamp(min=_FLOOR)
                 moment = moment + ((grad * own).sum(dim=0) if self._root is None else grad.T @ own)
         self._curvature = moment * self._mass if isinstance(moment, Tensor) else None
         if not self._bias:
@@ -272,12 +267,9 @@ class _Objective:
         elif self._summed is not None:
             classes = classes.mean()  # of leaves, where V has a column for each node
         classes = classes.double().clamp(min=0)
-        along = self._spread[:, None] * classes + self._decay
+        along, rest = self._spread[:, None] * classes + self._decay, self._rest * classes + self._decay
         # Nothing penalises the bias: where the loss does not mind a shift, a number per column would make it drift.
-        rest, bias = (
-            self._rest * classes + self._decay,
-            classes.mean() if basis is None else classes + self._decay,
-        )
+        bias = classes.mean() if basis is None else classes + self._decay
         largest = max(float(along.max()), float(bias.max()))
         along, rest, bias = ((largest / (t + _FLOOR * largest)).float() for t in (along, rest, bias))
         basis, axes = None if basis is None else basis.float(), self._axes.float()

@@ -236,11 +236,8 @@ def _reading(record: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> Labe
         if reading.hierarchy != h:
             raise FormatError("hierarchy must be the flat one over the values of classes if none was given.")
         return reading
-    if (
-        not len(order)
-        or not set(order.tolist()) <= set(range(h.num_leaves))
-        or len(np.unique(order)) < len(order)
-    ):
+    labels = set(order.tolist())
+    if not labels or not labels <= set(range(h.num_leaves)) or len(labels) < len(order):
         raise FormatError(f"order must hold labels from 0 to {h.num_leaves - 1}, each once.")
     type_ = _TYPES[_dtype(classes["dtype"]).kind]
     return reading_of(h, order, type_, positions=classes["are"] == "positions")

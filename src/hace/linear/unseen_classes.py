@@ -7,8 +7,6 @@ compared where they have lost equally many exact answers on the known classes, a
 
 from __future__ import annotations
 
-import csv
-import io
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +22,7 @@ from hace.decisions.promises import RiskBound
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import LADDERS, Outcomes, joined_outcomes, outcomes_of
 from hace.errors import ConfigError, DataError, nearest
+from hace.files.documents import csv_text
 from hace.files.writing import write_whole
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -407,8 +406,5 @@ def promises(rows: Rows) -> list[str]:
 
 def write_rows(rows: Rows, path: Path) -> None:
     """A CSV file, six digits each."""
-    text = io.StringIO()
-    table = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
-    table.writeheader()
-    table.writerows({k: f"{v:.6g}" if isinstance(v, float) else v for k, v in row.items()} for row in rows)
-    write_whole(path, text.getvalue().encode())
+    cells = ([f"{v:.6g}" if isinstance(v, float) else v for v in map(row.get, rows[0])] for row in rows)
+    write_whole(path, csv_text([rows[0], *cells], raw=True, end="\n").encode())

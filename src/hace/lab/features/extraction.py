@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from torch import Tensor
 
 from hace.checks import check_number
 from hace.data import Dataset, Samples
+from hace.data.batches import Attempts
 from hace.environment import config
 from hace.errors import ConfigError, DataError, HaceError
 from hace.files.writing import array_bytes, json_bytes, sha256, shared_lock, write_whole, writing
@@ -152,19 +154,10 @@ def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
     return True
 
 
-class _Images(torch.utils.data.Dataset[Any]):
-    """Preprocessed images by (split, index). Errors are returned, so that they cross from a worker unchanged."""
-
-    def __init__(self, dataset: Dataset[Samples], transform: Callable[[Any], Tensor]) -> None:
-        self.splits = dict(dataset.splits)
-        self.transform = transform
-
-    def __getitem__(self, key: tuple[str, int]) -> Tensor | HaceError:
-        split, index = key
-        try:
-            return self.transform(self.splits[split].item(index))
-        except HaceError as error:
-            return error
+def _seen(dataset: Dataset[Samples], transform: Callable[[Any], Tensor], key: tuple[str, int]) -> Tensor:
+    """The preprocessed image of (split, index)."""
+    split, index = key
+    return transform(dataset[split].item(index))
 
 
 def _loader(
@@ -181,7 +174,7 @@ def _loader(
         for start in range(0, len(places), batch_size)
     ]
     loader = torch.utils.data.DataLoader(
-        _Images(dataset, backbone.transform),
+        Attempts(partial(_seen, dataset, backbone.transform), HaceError),
         batch_sampler=batches,
         num_workers=workers if batches else 0,
         collate_fn=_collate,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import torch
 from torch import Tensor
 from torch.utils import data as torch_data
 
+from hace.data.batches import Attempts
 from hace.data.camera_traps import Box, numbered, read_detections
 from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
@@ -70,8 +72,9 @@ class ImageList:
     ) -> Iterator[tuple[list[str], Tensor | None, list[Broken]]]:
         """For each batch the names of its images, the images (B, 3, H, W) or None if all are broken, and what is broken."""
         loader = torch_data.DataLoader(
-            _Opened(self.images, transform),
+            Attempts(partial(_opened, self.images, transform)),
             batch_size=batch_size,
+            sampler=range(len(self)),
             num_workers=workers,
             collate_fn=list,
             generator=torch.Generator(),  # its default would draw from the one of the whole process
@@ -170,9 +173,8 @@ def read_inputs(
     if path.suffix.lower() in FEATURES:
         parts = feature_parts(path, groups).items()
         rows = [_named(x, f"{split}/" if split else "") for split, x in parts]
-        return FeatureRows(
-            rows, None, None if groups is None else feature_groups(path, groups, list(dict(parts)))
-        )
+        grouped = None if groups is None else feature_groups(path, groups, list(dict(parts)))
+        return FeatureRows(rows, None, grouped)
     return ImageList([str(path)], [path])
 
 
@@ -206,9 +208,7 @@ def as_inputs(
         )
     if len(items) == 1 and isinstance(items[0], (str, Path)):
         return read_inputs(items[0], boxes)
-    names: list[str] = []
-    images: list[Any] = []
-    empty: list[str] = []
+    parts: list[ImageList] = []
     for i, item in enumerate(items):
         found = ImageList([f"{i:06d}"], [item])
         if isinstance(item, (str, Path)):
@@ -219,10 +219,9 @@ def as_inputs(
         if isinstance(found, FeatureRows):
             rule = "INPUT must be one path, or several of images"
             raise ConfigError(f"{rule}. Got the features {item} among others.")
-        names += found.names
-        images += found.images
-        empty += found.empty
-    return ImageList(names, images, empty)
+        parts.append(found)
+    joined = ([x for part in parts for x in getattr(part, key)] for key in ("names", "images", "empty"))
+    return ImageList(*joined)
 
 
 def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bool = False) -> ImageList:
@@ -250,11 +249,9 @@ def _list(path: Path, groups: str | None = None) -> ImageList:
             f"{nearest('path', known)}"
         )
     column = None if groups is None else group_column(header, groups, str(path))
-    names = []
-    for line, row in rows:
-        names.append(row[known["path"]].strip())
-        if not names[-1]:
-            raise FormatError(f"{path}, line {line}: there is no path.")
+    names = [row[known["path"]].strip() for _, row in rows]
+    if "" in names:
+        raise FormatError(f"{path}, line {rows[names.index('')][0]}: there is no path.")
     if not names:
         raise DataError(f"{path}: the list has no images.")
     grouped = None if column is None else [row[column].strip() for _, row in rows]
@@ -279,33 +276,20 @@ def _named(x: np.ndarray, prefix: str = "") -> tuple[list[str], np.ndarray]:
     return [f"{prefix}{i:06d}" for i in range(len(x))], x
 
 
-class _Opened(torch_data.Dataset[Any]):
-    """Transformed images by position. An error is a value here, so that it crosses from a worker unchanged."""
-
-    def __init__(self, images: Sequence[Any], transform: Callable[[Any], Tensor]) -> None:
-        self.images, self.transform = images, transform
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Tensor | DataError:
-        image = self.images[index]
-        try:
-            if isinstance(image, Crop):
-                x, y, w, h = image.box
-                image = read_image(image.path)
-                wide, high = image.size
-                image = image.crop(
-                    (round(x * wide), round(y * high), round((x + w) * wide), round((y + h) * high))
-                )
-            elif isinstance(image, Path):
-                image = read_image(image)
-            elif isinstance(image, np.ndarray):
-                image = optional("PIL.Image", "Making images").fromarray(image)
-            width, height = image.size
-            if max(image.size) > LONGEST * min(image.size):  # resized to the model's height it would not fit
-                size = f"{width} x {height} pixels"
-                raise DataError(f"{self.images[index]}: the image has {size}, too narrow for its length.")
-            return self.transform(as_rgb(image))
-        except DataError as error:
-            return error
+def _opened(images: Sequence[Any], transform: Callable[[Any], Tensor], index: int) -> Tensor:
+    """A transformed image by position."""
+    image = images[index]
+    if isinstance(image, Crop):
+        x, y, w, h = image.box
+        image = read_image(image.path)
+        wide, high = image.size
+        image = image.crop((round(x * wide), round(y * high), round((x + w) * wide), round((y + h) * high)))
+    elif isinstance(image, Path):
+        image = read_image(image)
+    elif isinstance(image, np.ndarray):
+        image = optional("PIL.Image", "Making images").fromarray(image)
+    width, height = image.size
+    if max(image.size) > LONGEST * min(image.size):  # resized to the model's height it would not fit
+        size = f"{width} x {height} pixels"
+        raise DataError(f"{images[index]}: the image has {size}, too narrow for its length.")
+    return transform(as_rgb(image))

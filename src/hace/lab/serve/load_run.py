@@ -230,9 +230,8 @@ class Rescored:
         """All metrics; options as of :func:`hace.evaluate`, by default those of the run's result."""
         options["temperature"] = self.temperature if temperature is None else temperature
         options.setdefault("groups", self.samples.groups)
-        return evaluate_outputs(
-            self.loss, self.outputs(), self.samples.nodes, self.hierarchy, **options
-        ).report
+        samples = self.outputs(), self.samples.nodes
+        return evaluate_outputs(self.loss, *samples, self.hierarchy, **options).report
 
 
 def rescored(
@@ -462,11 +461,9 @@ def calibrate_run(
         total = len(scored.samples) + scored.left_out
         told = f"{above:,} of {total:,} {scored.split} samples are labelled above the classes"
         notes += (f"{told} and {_COUNTED if count else _DROPPED}",)
-    if data is not None:
-        pass
-    elif split == "test":
+    if data is None and split == "test":
         notes += ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
-    elif isinstance(run.config, ProbeConfig) and run.config.patience is not None:
+    elif data is None and isinstance(run.config, ProbeConfig) and run.config.patience is not None:
         notes += ("The calibration samples chose the epoch (patience), so promises are slightly optimistic.",)
     found = replace(found, weights=_weights_hash(run), notes=notes)
     found.write(run.folder / CALIBRATION if out is None else out)

@@ -387,15 +387,10 @@ class Predictor:
         view = self._scores(self.nothing(), asked)
         seen, first, at = np.unique(place[kept], return_index=True, return_inverse=True)
         order = np.argsort(first)
-        one = replace(view, data=torch.cat([view.data, *scores])).pooled(
-            np.argsort(order)[at], asked.pool or "mean"
-        )
-        return Predictions(
-            [str(names[g]) for g in seen[order]],
-            *self._decided(one, asked),
-            lost,
-            promise=self.threshold_for(asked),
-        )
+        every = replace(view, data=torch.cat([view.data, *scores]))
+        decided = self._decided(every.pooled(np.argsort(order)[at], asked.pool or "mean"), asked)
+        found = [str(names[g]) for g in seen[order]]
+        return Predictions(found, *decided, lost, promise=self.threshold_for(asked))
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
@@ -430,10 +425,8 @@ class Predictor:
         logits = any(x is not None for x in (asked.subset, asked.prior, asked.pool))
         # The temperature of groups acts on pooled scores.
         view = ScoreView(self.loss, h, logits, self.temperature if asked.pool is None else None)
-        scores = Scores(view(z.cpu()), h, view.kind, view.outputs)
-        return scores.restricted(None if asked.subset is None else subset_mask(h, asked.subset)).weighted(
-            asked.prior
-        )
+        kept = None if asked.subset is None else subset_mask(h, asked.subset)
+        return Scores(view(z.cpu()), h, view.kind, view.outputs).restricted(kept).weighted(asked.prior)
 
     def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
         h, promise = self.hierarchy, self.threshold_for(asked)
@@ -624,10 +617,8 @@ def is_exported(path: str | Path) -> bool:
     A run may hold an export of itself, and is a run nevertheless.
     """
     path = Path(path)
-    return path.is_file() or (
-        all((path / name).is_file() for name in ("config.json", "model.safetensors"))
-        and not (path / RUN).is_file()
-    )
+    held = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
+    return path.is_file() or (held and not (path / RUN).is_file())
 
 
 def broken_message(broken: Sequence[Broken], total: int) -> str:
