@@ -69,10 +69,7 @@ def load_features(
 def training_features(
     root: Path, hierarchy: Hierarchy | None = None, *, label_kind: str = "auto"
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """The training samples of a file that are labelled with a class: features, labels and classes in label order.
-
-    Without a hierarchy the classes are the labels of the file in natural order.
-    """
+    """Features, labels and classes of the training samples that have a class; by default the labels in natural order."""
     if hierarchy is None:
         labels = [y for _, y, _ in _splits(read_feature_arrays(root), root).values()]
         for y in labels:

@@ -275,7 +275,12 @@ def _read_pickle(data: bytes, source: str) -> Records:
     pixels = found.get("data")
     if not isinstance(pixels, np.ndarray):
         raise FormatError(f"{source}: must have an array 'data'. Is this a file of CIFAR-100?")
-    labels = [np.asarray(_integers(found, key, source)) for key in ("fine_labels", "coarse_labels")]
+    labels = []
+    for key in ("fine_labels", "coarse_labels"):
+        values = found.get(key)
+        if not isinstance(values, list) or not all(type(v) is int for v in values):
+            raise FormatError(f"{source}: {key!r} must be a list of integers. Is this a file of CIFAR-100?")
+        labels.append(np.asarray(values))
     if pixels.ndim != 2 or pixels.shape[1] != PIXELS or any(len(v) != len(pixels) for v in labels):
         shapes = f"{pixels.shape} pixels, {len(labels[0])} fine and {len(labels[1])} coarse labels"
         raise DataError(f"{source}: must have M x {PIXELS} pixels and M labels of each kind. Got {shapes}.")
@@ -290,13 +295,6 @@ def _read_binary(data: bytes, source: str) -> Records:
         )
     rows = np.frombuffer(data, dtype=np.uint8).reshape(-1, PIXELS + 2)
     return Records(rows[:, 2:], rows[:, 1].astype(np.int64), rows[:, 0].astype(np.int64))
-
-
-def _integers(found: Mapping[str, object], key: str, source: str) -> list[int]:
-    values = found.get(key)
-    if not isinstance(values, list) or not all(type(v) is int for v in values):
-        raise FormatError(f"{source}: {key!r} must be a list of integers. Is this a file of CIFAR-100?")
-    return values
 
 
 def _check_records(records: Records, count: int, source: str) -> None:

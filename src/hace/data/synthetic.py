@@ -139,7 +139,9 @@ def synthetic_images(
         labels = np.repeat(np.arange(h.num_leaves), count)
         x = means[labels]
         for axis in (2, 3):  # the object is never quite centred
-            x = _rolled(x, rng.integers(-2, 3, len(labels)), axis)
+            shifts = rng.integers(-2, 3, len(labels))
+            for shift in np.unique(shifts):
+                x[shifts == shift] = np.roll(x[shifts == shift], shift, axis)
         x += rng.standard_normal(x.shape, dtype=np.float32) * 32
         x += (rng.standard_normal((len(x), 3, 1, 1)) * 12).astype(np.float32)  # the light
         pixels = torch.from_numpy(np.clip(x + 128, 0, 255).astype(np.uint8))
@@ -151,11 +153,8 @@ def synthetic_images(
 def diffuse(hierarchy: Hierarchy, steps: np.ndarray) -> np.ndarray:
     """For each node the sum of the steps (N, ...) along its path; on a DAG a node starts at the mean of its parents."""
     values = steps.astype(np.float64)
-    parents: list[list[int]] = [[] for _ in range(hierarchy.num_nodes)]
-    for parent, child in hierarchy.edges.tolist():
-        parents[child].append(parent)
-    for node, above in enumerate(parents):  # parents come before children
-        if above:
+    for node in range(hierarchy.num_nodes):  # parents come before children
+        if above := hierarchy._parents_of(node):
             values[node] += values[above].mean(axis=0)
     return values
 
@@ -173,12 +172,6 @@ def patterns(hierarchy: Hierarchy, rng: np.random.Generator) -> np.ndarray:
         colour = rng.standard_normal((3, waves))
         fields[node] = np.tensordot(colour, wave, 1) * np.sqrt(2 / waves)
     return fields
-
-
-def _rolled(x: np.ndarray, shifts: np.ndarray, axis: int) -> np.ndarray:
-    for shift in np.unique(shifts):
-        x[shifts == shift] = np.roll(x[shifts == shift], shift, axis)
-    return x
 
 
 def _coarsened(h: Hierarchy, labels: np.ndarray, share: float, rng: np.random.Generator) -> np.ndarray:

@@ -126,15 +126,10 @@ def read_packed(path: str | os.PathLike[str]) -> dict[str, Callable[[], bytes]] 
                 check_memory(path, len(content), "what it unpacks to")
                 return {path.name.removesuffix(".gz"): lambda: content}
     elif head[:4] == b"PK\x03\x04":
-        with (
-            damaged(path, "a .zip archive", _AGAIN),
-            open_regular(path) as file,
-            zipfile.ZipFile(file) as packed,
-        ):
-            infos = [
-                info for info in packed.infolist() if not info.is_dir() and "__MACOSX" not in info.filename
-            ]
-        return {PurePosixPath(info.filename).name: partial(_zipped, path, info.filename) for info in infos}
+        with damaged(path, "a .zip archive", _AGAIN), open_regular(path) as file:
+            names = [info.filename for info in zipfile.ZipFile(file).infolist() if not info.is_dir()]
+        inside = [name for name in names if "__MACOSX" not in name]
+        return {PurePosixPath(name).name: partial(_zipped, path, name) for name in inside}
     elif head[257:262] != b"ustar":
         return None
     found = read_members(path, _MAY_HOLD_A_TAXONOMY, max(max_memory(), size))

@@ -74,8 +74,7 @@ def parse_csv(
         known = ", ".join(_ID_COLUMNS)
         raise ConfigError(f"columns may name {known} and child. Got {listed(wanted, 30)}.")
     for shape in (_ID_COLUMNS, ("parent", "child")):
-        needed = shape[:2]
-        if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in needed):
+        if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in shape[:2]):
             if order is not None:
                 raise named
             _need(source, names, wanted.values())
@@ -98,11 +97,8 @@ def parse_csv(
 def _published(source: SourceText, delimiter: str) -> Draft | None:
     """A taxon table of Darwin Core, Catalogue of Life or iNaturalist, or one with a column for each rank; else None."""
     first = next(line for _, line in source.lines())
-    marks = [
-        mark
-        for mark in (delimiter, "\t", ";", "|")
-        if taxon_columns(split := first.split(mark)) or ranks_of(split)
-    ]
+    heads = {mark: first.split(mark) for mark in (delimiter, "\t", ";", "|")}
+    marks = [mark for mark, names in heads.items() if taxon_columns(names) or ranks_of(names)]
     if not marks:
         return None
 
@@ -194,9 +190,8 @@ def _without_header(
 
 def _both(source: SourceText, line: int, parent: str, child: str) -> bool:
     if not parent or not child:
-        source.problems.broken(
-            line, f"expected a parent and a child, got {quoted(parent)} and {quoted(child)}."
-        )
+        words = f"expected a parent and a child, got {quoted(parent)} and {quoted(child)}."
+        source.problems.broken(line, words)
     return bool(parent and child)
 
 
@@ -266,9 +261,8 @@ def _nodes(source: SourceText, rows: Rows) -> Draft:
             problems.unfit(line, f"the id {quoted(id)} is {words}on line {earlier} already. Remove one.")
             continue
         if id in own and (id in tops or not parent):
-            problems.unfit(
-                line, f"the id {quoted(id)} is there with and without a parent (line {own[id][0]})."
-            )
+            words = f"the id {quoted(id)} is there with and without a parent (line {own[id][0]})."
+            problems.unfit(line, words)
         if own.setdefault(id, (line, name, label))[1:] != (name, label):
             problems.unfit(line, f"the id {quoted(id)} has another name or label on line {own[id][0]}.")
         elif label and own[id][0] == line:
@@ -308,10 +302,8 @@ def _take_label(
         return
     other, earlier = labels.setdefault(int(label), (id, line))
     if other != id:
-        source.problems.unfit(
-            line,
-            f"the label {int(label)} of {quoted(id)} belongs to {quoted(other)} already (line {earlier}).",
-        )
+        words = f"the label {int(label)} of {quoted(id)} belongs to {quoted(other)} already (line {earlier})."
+        source.problems.unfit(line, words)
 
 
 def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[str]:
@@ -365,9 +357,8 @@ def _paths(
         paths.append(path)
         if label is not None:
             if label_of.setdefault(path, number) != number:
-                source.problems.unfit(
-                    line, f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
-                )
+                words = f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
+                source.problems.unfit(line, words)
             else:
                 _take_label(source, line, "/".join(path) if ids == "path" else path[-1], number, labels)
     source.problems.raise_broken()

@@ -221,10 +221,7 @@ def _encodable(text: str) -> bool:
 
 
 class Places:
-    """Names at their places in a forest, in the order in which they were found.
-
-    `locate` gives what messages make of the mark of a place; without it marks are line numbers.
-    """
+    """Names at their places in a forest, as they were found; `locate` turns marks of places that are not lines into words."""
 
     def __init__(self, locate: Callable[[int], int | str] | None = None) -> None:
         self.names: list[str] = []

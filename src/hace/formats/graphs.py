@@ -259,10 +259,8 @@ def take_edge(
     """Remembers the line of an edge; a duplicate is a problem, and is kept once."""
     earlier = first_line.setdefault((parent, child), line)
     if earlier != line:
-        problems.unfit(
-            line,
-            f"the edge {quoted(parent)} -> {quoted(child)} is on line {earlier} already. Remove one.",
-        )
+        words = f"the edge {quoted(parent)} -> {quoted(child)} is on line {earlier} already. Remove one."
+        problems.unfit(line, words)
 
 
 def parse_edges(source: SourceText, *, order: str | None = None) -> Draft:

@@ -99,9 +99,8 @@ def _terms(source: SourceText) -> dict[str, _Term]:
         if not term.id:
             source.problems.broken(term.line, "this [Term] has no id.")
         elif (other := terms.setdefault(term.id, term)) is not term:
-            source.problems.unfit(
-                term.line, f"the id {quoted(term.id)} has a [Term] on line {other.line} already."
-            )
+            words = f"the id {quoted(term.id)} has a [Term] on line {other.line} already."
+            source.problems.unfit(term.line, words)
 
     for number, line in _logical_lines(source):
         if line.startswith("["):
@@ -144,9 +143,8 @@ def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) 
                 source.problems.broken(line, f"a second id in one [Term], after {quoted(term.id)}.")
             term.id = id
         elif term.parents.setdefault(id, line) != line:
-            source.problems.unfit(
-                line, f"is_a {quoted(id)} is on line {term.parents[id]} already. Remove one."
-            )
+            words = f"is_a {quoted(id)} is on line {term.parents[id]} already. Remove one."
+            source.problems.unfit(line, words)
     elif tag == "name":
         if term.name:
             source.problems.broken(line, f"a second name in one [Term], after {quoted(term.name)}.")
@@ -163,8 +161,7 @@ def _logical_lines(source: SourceText) -> Iterator[tuple[int, str]]:
     held: list[str] = []
     start = 0
     for number, line in source.lines():
-        if not held:
-            start = number
+        start = start if held else number
         # An even number of backslashes is an escaped one, not a continuation.
         if (len(line) - len(line.rstrip("\\"))) % 2:
             held.append(line[:-1])

@@ -293,10 +293,8 @@ def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, st
     """A table of matches to correct: name, id, how it was found, and candidates."""
     rows = [("name", "id", "how", "candidates")]
     rows += [(name, id or "-", "corrected", "") for name, id in corrected.items()]
-    rows += [
-        (m.name, m.id or "", m.how, "; ".join(m.candidates))
-        for m in sorted(found, key=lambda m: m.id is not None)
-    ]
+    open_first = sorted(found, key=lambda m: m.id is not None)
+    rows += [(m.name, m.id or "", m.how, "; ".join(m.candidates)) for m in open_first]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         write_rows(file, rows, raw=True)  # ids and names must come back as they are
 

@@ -517,8 +517,7 @@ class Hierarchy:
 
     def ancestors(self, node: Any, *, include_self: bool = False) -> tuple[str, ...]:
         """Ids of everything above a node, in node order."""
-        v = self.index(node)
-        return self._ids(self._closure(v, self._parents_of, include_self))
+        return self._ids(self._closure(self.index(node), self._parents_of, include_self))
 
     def descendants(self, node: Any, *, include_self: bool = False) -> tuple[str, ...]:
         """Ids of everything below a node, in node order."""
@@ -689,9 +688,8 @@ class Hierarchy:
         if root in self.nodes:
             raise HierarchyError(f"id {root!r} is in the hierarchy already. Give the root another id.")
         tops = np.array([(0, self.index(top) + 1) for top in self.tops], dtype=np.int64)
-        return self._derive(
-            (root, *self.nodes), np.concatenate([tops, self.edges + 1]), self.leaves, rooted=True
-        )
+        edges = np.concatenate([tops, self.edges + 1])
+        return self._derive((root, *self.nodes), edges, self.leaves, rooted=True)
 
     def subset(self, leaves: Iterable[Any]) -> Hierarchy:
         """The hierarchy over some of the nodes as classes: these and everything above them.
@@ -844,10 +842,8 @@ class Hierarchy:
         pairs = [(parent, child) for parent in kept for child in children[parent]]
         position = {v: i for i, v in enumerate(kept)}
         edges = np.array([(position[p], position[c]) for p, c in pairs], dtype=np.int64).reshape(-1, 2)
-        rooted = None if self.rooted else False
-        return self._derive(
-            [self.nodes[v] for v in kept], edges, self.leaves, rooted=rooted, same_levels=False
-        )
+        ids, rooted = self._ids(kept), None if self.rooted else False
+        return self._derive(ids, edges, self.leaves, rooted=rooted, same_levels=False)
 
     def shuffled(self, seed: int) -> Hierarchy:
         """The same shape with the classes dealt to other places: the control that keeps everything but the meaning."""

@@ -394,10 +394,6 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
         self.intercept_ = bias.double().numpy()
         self.n_iter_, self.history_ = head.epochs, head.history
-        self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
-        self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
-        self._temperature_samples = 0  # that fitted it
-        self._promises, self._deepest = {}, None
         self._take_seen(seen)
         if self.hierarchy is not None and (count := len(self.unseen_classes_)):
             _say_once(
@@ -407,6 +403,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _take_seen(self, nodes: np.ndarray) -> None:
+        """What depends on the labels seen, and nothing calibrated yet."""
+        self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
+        self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
+        self._temperature_samples = 0  # that fitted it
+        self._promises, self._deepest = {}, None
         self._seen = np.unique(nodes)
         classes = self.hierarchy_.leaf_nodes[self._reading.order]
         self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]

@@ -76,9 +76,8 @@ def fit_heads(
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"
-    rows = LabelledFeatures(
-        x, target, trials[0].loss, sample_weight, dtype=torch.float64 if full else torch.float32
-    )
+    precision = torch.float64 if full else torch.float32
+    rows = LabelledFeatures(x, target, trials[0].loss, sample_weight, dtype=precision)
     held_out = None
     if validation is not None:
         held_out = LabelledFeatures(*validation, trials[0].loss, what="validation ")

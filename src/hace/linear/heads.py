@@ -332,10 +332,7 @@ class Heads:
 
 
 def total_weight(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> float:
-    """What a mean is divided by, as with torch's class weights: sum w of sum w l.
-
-    The loss of a sample already includes the weight of its class.
-    """
+    """What a mean is divided by: sum w, as with torch's class weights. Losses of samples already include those."""
     ignoring = 0 <= loss.ignore_index < loss.num_labels
     if weight is None and loss.label_weight is None and not ignoring:
         return float(len(target))

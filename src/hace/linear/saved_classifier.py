@@ -207,15 +207,13 @@ def _restored(
     outputs = clf.loss_.num_outputs
     clf.coef_ = _array(arrays, "head.weight", (outputs, clf.n_features_in_))
     clf.intercept_ = _array(arrays, "head.bias", (outputs,))
-    clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
     clf.n_iter_, clf.history_ = int(record["iterations"]), _restored_param(record["history"])
     clf._calls = int(record["calls"])
     seen = np.array(record["seen"], dtype=np.int64)
     if len(seen) and not 0 <= seen.min() <= seen.max() < h.num_nodes:
         raise FormatError(f"seen must be from 0 to {h.num_nodes - 1}.")
     clf._take_seen(seen)
-    clf._promised_on, clf._promised_groups, clf._promises, clf._deepest = None, None, {}, None
-    clf._promises_about, clf._temperature_samples = (None, clf.subset), 0
+    clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
     if document["calibration"] is not None:
         made = files.stored_calibration(document, h, "its document")
         subset = clf.subset if made.subset is None else list(made.subset)

@@ -393,9 +393,8 @@ def promises(rows: Rows) -> list[str]:
     for name in dict.fromkeys(row["method"] for row in rows if isinstance(row["lost"], str)):
         mine = [row for row in rows if row["method"] == name and isinstance(row["lost"], str)]
         halved = [row for row in mine if row["draw"] != "all"]
-        false, true, known = (
-            np.mean([row[f] for row in halved]) for f in ("unseen_false", "unseen_true", "known_exact")
-        )
+        fields = "unseen_false", "unseen_true", "known_exact"
+        false, true, known = (np.mean([row[f] for row in halved]) for f in fields)
         at = "".join(f"; threshold {row['threshold']:.3g}" for row in mine if row["draw"] == "all")
         found.append(
             f"{mine[0]['lost']}, {name}: {false:.1f}% false answers on average over new classes ({len(halved)} halvings), "

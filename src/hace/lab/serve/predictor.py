@@ -612,10 +612,7 @@ class ExportedPredictor(Predictor):
 
 
 def is_exported(path: str | Path) -> bool:
-    """Whether a path is that of an exported model: a file, or a folder with config.json and model.safetensors.
-
-    A run may hold an export of itself, and is a run nevertheless.
-    """
+    """Whether a path is an exported model: a file, or a folder with config.json and model.safetensors that is not a run."""
     path = Path(path)
     held = all((path / name).is_file() for name in ("config.json", "model.safetensors"))
     return path.is_file() or (held and not (path / RUN).is_file())

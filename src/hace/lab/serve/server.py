@@ -30,6 +30,7 @@ from starlette.datastructures import Headers, MutableHeaders, UploadFile
 from torch import Tensor
 
 from hace import __version__
+from hace.data.batches import Attempts
 from hace.draw import templates
 from hace.errors import DataError, HaceError
 from hace.files.reading import read_image
@@ -347,18 +348,9 @@ def make_app(
             raise HTTPException(413 if given else 422, said)
         question = options.question()
         batcher.check(question)
-
-        def read() -> list[Any]:
-            found = []
-            for name, value in given:
-                try:
-                    found.append(READERS[kind](predictor, name, value))
-                except DataError as error:
-                    found.append(error)
-            return found
-
+        read = Attempts(lambda sample: READERS[kind](predictor, *sample))
         async with decoders:
-            rows = await asyncio.to_thread(read)
+            rows = await asyncio.to_thread(lambda: [read[sample] for sample in given])
         good = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
         names = [given[i][0] for i in good]
         job = Job(kind, names, [rows[i] for i in good], question, options.scores)
