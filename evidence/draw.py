@@ -280,7 +280,7 @@ def by_rate() -> Figure:
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
     axes[0, 0].set_ylabel("top-1, %", fontsize=8.5)
-    axes[0, 0].legend(fontsize=7.5, frameon=False, loc="lower left")
+    axes[0, 0].legend(fontsize=7.5, frameon=False, loc="lower right")
     return figure
 
 
