@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, get_args
 
 import numpy as np
 
+from hace.checks import check_number
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.documents import read_mapping
 from hace.files.reading import optional
@@ -116,8 +117,7 @@ def pick_device(args: argparse.Namespace, local_rank: int = 0) -> tuple[str, int
     """The device of --device, and how many processes read images, chosen as in training."""
     from hace.lab.runs.process import choose_device, choose_workers
 
-    if args.workers is not None and args.workers < 0:
-        raise ConfigError(f"--workers must be 0 or more. Got {args.workers}.")
+    check_number("--workers", args.workers, "0 or more", args.workers is None or args.workers >= 0)
     device = choose_device(args.device, local_rank)
     return str(device), choose_workers(args.workers, device)
 

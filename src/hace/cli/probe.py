@@ -24,6 +24,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hace.checks import check_number
 from hace.cli.options import (
     SHORT,
     ConfigParser,
@@ -87,14 +88,12 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.report.results import MethodScores, chosen_runs
     from hace.lab.report.study_report import notes
 
-    if args.threads < 1:
-        raise ConfigError(f"--threads must be at least 1. Got {args.threads}.")
+    check_number("--threads", args.threads, "at least 1", args.threads >= 1)
     torch.set_num_threads(args.threads)
     base = base_config(args)
     if args.print_config:
         return print_config(base)
-    if args.seeds < 1:
-        raise ConfigError(f"--seeds must be at least 1. Got {args.seeds}.")
+    check_number("--seeds", args.seeds, "at least 1", args.seeds >= 1)
     seeds = range(base.seed, base.seed + args.seeds)
     parameters = {name: getattr(args, name) for name in PARAMETERS if getattr(args, name) is not None}
     others = numbers(reader_options(args.loss_option, "--loss-option"))

@@ -28,6 +28,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hace.checks import check_number
 from hace.cli.options import Parser, add_checkpoint
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
@@ -57,8 +58,7 @@ def run(args: argparse.Namespace) -> None:
     uvicorn, *_ = (optional(name, "A server", "serve") for name in ("uvicorn", "fastapi", "python_multipart"))
     if (args.run_folder is None) != args.demo:
         raise ConfigError(f"hace serve must have a RUN, or --demo. Got {'both' if args.demo else 'neither'}.")
-    if not 0 <= args.port < 65536:
-        raise ConfigError(f"--port must be from 0 to 65535. Got {args.port}.")
+    check_number("--port", args.port, "from 0 to 65535", 0 <= args.port < 65536)
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
     local = is_local(args.host)
     token = args.token or (None if local else secrets.token_urlsafe(16))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from hace.checks import check_choice
+from hace.checks import check_choice, check_number
 from hace.errors import ConfigError
 from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
@@ -70,8 +70,7 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     """
     check_choice("loss", loss, _PAIR)
     check_choice("pairing", pairing, PAIRINGS)
-    if not 0 < dilution <= 1:
-        raise ConfigError(f"dilution must be above 0 and at most 1. Got {dilution!r}.")
+    check_number("dilution", dilution, "above 0 and at most 1", 0 < dilution <= 1)
     if pairing == "standard":
         return base_lr if loss == "hace" else base_lr * dilution
     return base_lr / dilution if loss == "hace" else base_lr

@@ -24,7 +24,7 @@ from hace.checks import check_number
 from hace.data import Dataset, Samples
 from hace.data.batches import Attempts
 from hace.environment import config
-from hace.errors import ConfigError, DataError, HaceError
+from hace.errors import DataError, HaceError
 from hace.files.writing import array_bytes, json_bytes, sha256, shared_lock, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features import store
@@ -97,8 +97,7 @@ def extract(
     Returns:
         Whether all features are there; False while other processes still have some to compute.
     """
-    if not 0 <= rank < world:
-        raise ConfigError(f"rank must be from 0 to world - 1 = {world - 1}. Got {rank}.")
+    check_number("rank", rank, f"from 0 to world - 1 = {world - 1}", 0 <= rank < world)
     out = Path(out)
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
         check_number(option, value, "positive", value >= 1)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hace.checks import check_choice
+from hace.checks import check_choice, check_number
 from hace.errors import ConfigError, HaceError
 from hace.files.writing import is_held
 from hace.lab import probe
@@ -336,8 +336,7 @@ EXECUTORS = {
 def check_executor(name: str, workers: int | None, cluster: Cluster) -> None:
     """Refuse an executor that does not exist, or settings that it does not take."""
     check_choice("executor", name, EXECUTORS)
-    if workers is not None and workers < 0:
-        raise ConfigError(f"workers must be 0 or more. Got {workers}.")
+    check_number("workers", workers, "0 or more", workers is None or workers >= 0)
     for option in (own.name for own in fields(cluster) if getattr(cluster, own.name) != own.default):
         if option not in EXECUTORS[name]:
             users = " or ".join(key for key, options in EXECUTORS.items() if option in options)
