@@ -13,7 +13,7 @@ from sklearn.linear_model import LogisticRegression
 from hace import ConfigError, DataError, HACEClassifier, Hierarchy
 from hace.linear import Optimization, Trial, fit_heads
 from hace.linear.labels import class_weighted, read_labels
-from hace.losses.cross_entropy import CrossEntropyLoss
+from hace.losses.hace import CrossEntropyLoss
 
 IRIS = load_iris()
 X: np.ndarray = IRIS.data - IRIS.data.mean(axis=0)

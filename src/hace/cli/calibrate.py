@@ -108,21 +108,10 @@ def run(args: argparse.Namespace) -> None:
         raise ConfigError(f"RUN has its own data and hierarchy. Leave out {', '.join(of_files)}, or RUN.")
     else:
         path = Path(args.out or Path(args.run_folder) / "calibration.json")
-        found = calibrate_run(
-            args.run_folder,
-            asked,
-            split=args.split,
-            root=args.data_root,
-            temperature=args.temperature,
-            seed=args.seed,
-            device=args.device,
-            data=args.data,
-            checkpoint=args.checkpoint,
-            coarse=args.coarse,
-            out=args.out,
-            pool=args.pool,
-            **restrictions(args, open_finished(args.run_folder).hierarchy),
-        )
+        names = ("split", "temperature", "seed", "device", "data", "checkpoint", "coarse", "out", "pool")
+        how = {name: getattr(args, name) for name in names}
+        how |= restrictions(args, open_finished(args.run_folder).hierarchy)
+        found = calibrate_run(args.run_folder, asked, root=args.data_root, **how)
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

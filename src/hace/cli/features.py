@@ -76,15 +76,8 @@ def run(args: argparse.Namespace) -> None:
         if dataset.broken and not args.skip_broken:
             lines = [f"{len(dataset.broken):,} images cannot be read:", *dataset.broken]
             raise DataError("\n  ".join(lines) + "\n`--skip-broken` leaves such images out.")
-    backbone = load_backbone(
-        args.model,
-        checkpoint=args.checkpoint,
-        pool=args.pool,
-        dtype=args.dtype,
-        image_size=args.image_size,
-        crop_pct=args.crop_pct,
-        device=device,
-    )
+    names = ("checkpoint", "pool", "dtype", "image_size", "crop_pct")
+    backbone = load_backbone(args.model, device=device, **{name: getattr(args, name) for name in names})
     out = Path(args.out)
     if rank == 0:
         size = backbone.preprocessing["input_size"][1]

@@ -16,14 +16,14 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, nearest
 from hace.hierarchy import Hierarchy
 from hace.losses.base import HierarchicalLoss
-from hace.losses.cross_entropy import CrossEntropyLoss as CrossEntropyLoss
-from hace.losses.cross_entropy import HXELoss as HXELoss
-from hace.losses.cross_entropy import SoftLabelLoss as SoftLabelLoss
 from hace.losses.distance_losses import ExpectedDistanceLoss as ExpectedDistanceLoss
 from hace.losses.distance_losses import SimLoss as SimLoss
 from hace.losses.distance_losses import SoftMarginLoss as SoftMarginLoss
+from hace.losses.hace import CrossEntropyLoss as CrossEntropyLoss
 from hace.losses.hace import HACELoss as HACELoss
 from hace.losses.hace import HCELoss as HCELoss
+from hace.losses.hace import HXELoss as HXELoss
+from hace.losses.hace import SoftLabelLoss as SoftLabelLoss
 from hace.losses.node_losses import ClassEmbeddingLoss as ClassEmbeddingLoss
 from hace.losses.node_losses import ConditionalSoftmaxLoss as ConditionalSoftmaxLoss
 from hace.losses.node_losses import LevelwiseLoss as LevelwiseLoss

@@ -282,17 +282,11 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
     p = {key: p_value(given) for key, given in intervals.items()}
     known = [key for key in p if not np.isnan(p[key])]
     adjusted = dict(zip(known, holm([p[key] for key in known]), strict=True))
-    return {
-        key: Compared(
-            given,
-            p[key],
-            adjusted.get(key, np.nan),
-            len(known),
-            detectable_effect(given, power=power),
-            detectable_effect(given, comparisons=max(len(known), 1), power=power),
-        )
-        for key, given in intervals.items()
-    }
+    found = {}
+    for key, given in intervals.items():
+        effects = [detectable_effect(given, comparisons=n, power=power) for n in (1, max(len(known), 1))]
+        found[key] = Compared(given, p[key], adjusted.get(key, np.nan), len(known), *effects)
+    return found
 
 
 def p_value(difference: Interval) -> float:

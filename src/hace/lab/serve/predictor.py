@@ -54,8 +54,7 @@ from hace.lab.serve.load_run import (
 from hace.linear.labels import deepest_labelled
 from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss
-from hace.losses.cross_entropy import CrossEntropyLoss
-from hace.losses.hace import HCELoss
+from hace.losses.hace import CrossEntropyLoss, HCELoss
 
 if TYPE_CHECKING:
     import pandas as pd
