@@ -88,17 +88,9 @@ def run(args: argparse.Namespace) -> None:
         )
     try:
         with progress("features", "images", sys.stderr if rank == 0 else None) as start:
-            complete = extract(
-                dataset,
-                backbone,
-                out,
-                batch_size=args.batch_size,
-                shard_size=args.shard_size,
-                workers=workers,
-                rank=rank,
-                world=world,
-                progress=start if rank == 0 else None,
-            )
+            sizes = {"batch_size": args.batch_size, "shard_size": args.shard_size, "workers": workers}
+            shown = start if rank == 0 else None
+            complete = extract(dataset, backbone, out, **sizes, rank=rank, world=world, progress=shown)
     except KeyboardInterrupt:
         there, shards = stored(out)
         print(f"\n{there} of {shards} shards are in {out}. Run the same command to resume.", file=sys.stderr)

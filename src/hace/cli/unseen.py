@@ -57,19 +57,10 @@ def run(args: argparse.Namespace) -> None:
     except ValueError:
         left = read_list(args.leave_out)
     outside = None if args.outside is None else list(feature_parts(Path(args.outside)).values())[-1]
-    study = UnseenStudy(
-        data.hierarchy,
-        parts["train"],
-        parts["test"],
-        left,
-        draws=args.draws if isinstance(left, float) else 1,
-        seeds=args.seeds,
-        groups=args.whole_groups,
-        methods=tuple(METHODS) if args.methods is None else tuple(args.methods.split(",")),
-        epochs=args.epochs,
-        outside=outside,
-        promise=args.promise,
-    )
+    how = {"draws": args.draws if isinstance(left, float) else 1, "groups": args.whole_groups}
+    how |= {"seeds": args.seeds, "epochs": args.epochs, "outside": outside, "promise": args.promise}
+    methods = tuple(METHODS) if args.methods is None else tuple(args.methods.split(","))
+    study = UnseenStudy(data.hierarchy, parts["train"], parts["test"], left, methods=methods, **how)
 
     def told(text: str, rows: Rows) -> None:
         print(text, file=sys.stderr, flush=True)

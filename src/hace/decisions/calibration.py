@@ -495,20 +495,11 @@ def calibrate_scores(
         )
         raise DataError([*error.problems, spent]) from error
     left = f"{held.outside:,} samples of classes outside the subset were left out: promises are about samples of its classes."
-    return Calibration(
-        held.temperature,
-        found,
-        split,
-        len(held.truth),
-        held.fitted,
-        held.scores.outputs,
-        hierarchy.fingerprint,
-        notes=(left,) if held.outside else (),
-        missing=missing,
-        pool=pool,
-        subset=None if subset is None else tuple(subset),
-        prior=None if prior is None else dict(prior),
-    )
+    used: Any = {"pool": pool, "subset": None if subset is None else tuple(subset)}
+    used |= {"prior": None if prior is None else dict(prior), "missing": missing}
+    rests_on = (split, len(held.truth), held.fitted, held.scores.outputs, hierarchy.fingerprint)
+    notes = (left,) if held.outside else ()
+    return Calibration(held.temperature, found, *rests_on, notes=notes, **used)
 
 
 def _thresholds(

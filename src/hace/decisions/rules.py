@@ -155,18 +155,9 @@ def predict(
         >>> predict(z, h, subset=["beagle", "cat"]).ids
         ['beagle', 'beagle']
     """
-    options = {
-        "k": k,
-        "level": level,
-        "mass": mass,
-        "threshold": threshold,
-        "constrained": constrained,
-        "candidates": candidates,
-        "distance": distance,
-        "price": price,
-        "metric": metric,
-        "beta": beta,
-    }
+    options: dict[str, Any] = {"k": k, "level": level, "mass": mass, "threshold": threshold}
+    options |= {"constrained": constrained, "candidates": candidates, "distance": distance}
+    options |= {"price": price, "metric": metric, "beta": beta}
     given = {name: value for name, value in options.items() if value is not None}
     keep = None if subset is None else subset_mask(hierarchy, subset)
     return decide(Scores(scores, hierarchy, kind, outputs).restricted(keep), rule, **given)

@@ -430,16 +430,10 @@ def _name_point(axes: Any, curve: OperatingCurve, group: list[float]) -> Any:
     """A label at the first of some thresholds: above the curve, at the right end below it, where there is room."""
     place = _place(curve, group[0])
     at = (float(curve.specificity[place]), float(curve.precision[place]))
-    end = at[0] > 0.8
-    return axes.annotate(
-        f"t = {', '.join(f'{t:g}' for t in group)}",
-        at,
-        xytext=(-6, -4) if end else (6, 5),
-        textcoords="offset points",
-        ha="right" if end else "left",
-        va="top" if end else "bottom",
-        fontsize=8,
-    )
+    above = {"xytext": (6, 5), "ha": "left", "va": "bottom"}
+    below = {"xytext": (-6, -4), "ha": "right", "va": "top"}
+    look = {"textcoords": "offset points", "fontsize": 8, **(below if at[0] > 0.8 else above)}
+    return axes.annotate(f"t = {', '.join(f'{t:g}' for t in group)}", at, **look)
 
 
 def _risk(figure: Figure, both: _Models) -> None:

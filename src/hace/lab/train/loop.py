@@ -401,15 +401,8 @@ def initial_model(
     config: TrainConfig, loss: HierarchicalLoss, view: Preprocessing, device: torch.device, seed: int = 0
 ) -> nn.Module:
     """The model of a configuration with random weights, on a device, in its memory format."""
-    model = build_model(
-        config.model,
-        loss.num_outputs,
-        image_size=view.size,
-        dropout=config.dropout,
-        drop_path=config.drop_path,
-        ball=config.head.ball,
-        seed=seed,
-    )
+    parts: Any = {"dropout": config.dropout, "drop_path": config.drop_path, "ball": config.head.ball}
+    model = build_model(config.model, loss.num_outputs, image_size=view.size, seed=seed, **parts)
     return model.to(device, memory_format=torch.channels_last if config.channels_last else None)  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
