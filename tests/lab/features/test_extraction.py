@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from hace import cli
+from hace import Hierarchy, cli
 from hace.data import Dataset, Samples, synthetic_images
 from hace.errors import ConfigError, FormatError
 from hace.lab.features import extraction as features
@@ -24,6 +24,7 @@ from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, manifest_differences
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.serve.load_run import other_samples
 from hace.linear.features import RowsOnDisk
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
 from tests.processes import SPAWN
@@ -331,3 +332,11 @@ def test_a_second_visit_that_is_stopped_goes_on(backbone: Backbone, tmp_path: Pa
         extract(data, backbone, out, progress=stop, **SIZES)
     third = replace(data, splits={**data.splits, "test": DATA["test"]})  # and the data change once more
     assert visit(third, backbone, out) <= 30
+
+
+def test_a_store_with_two_splits_is_read_over_another_hierarchy(whole: Path) -> None:
+    data = FeatureStore(whole).dataset()
+    flat = Hierarchy.flat(data.hierarchy.leaves)
+    for split in ("train", "test"):
+        other = other_samples(flat, whole, split)
+        assert [flat.nodes[v] for v in other.nodes] == [data.hierarchy.nodes[v] for v in data[split].nodes]

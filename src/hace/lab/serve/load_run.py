@@ -309,10 +309,11 @@ def other_samples(h: Hierarchy, path: Path, split: str | None = None, run: Run |
         if run is not None:
             check_same_features(run, store.about)
         found = store.dataset("none")
+        known = {}
         for name, part in found.splits.items():
             ids = np.array([found.hierarchy.nodes[v] for v in part.nodes], dtype=str)
-            known = replace(part, hierarchy=h, nodes=label_nodes(ids, h, "id", f"{path}, {name}"))
-            found = replace(found, hierarchy=h, splits={**found.splits, name: known})
+            known[name] = replace(part, hierarchy=h, nodes=label_nodes(ids, h, "id", f"{path}, {name}"))
+        found = replace(found, hierarchy=h, splits=known)
     else:
         lists = path.suffix.lower() in (".csv", ".tsv")
         kind = "folders" if path.is_dir() else "manifest" if lists else "features"
