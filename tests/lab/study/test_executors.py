@@ -13,11 +13,14 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hace.cli import main
 from hace.errors import HaceError
+from hace.lab.probe import load_sources, run_folder
 from hace.lab.report.study_report import report_text
+from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.study.clusters import RayCluster
 from hace.lab.study.executors import Cluster, Job, JobResult, Processes
@@ -311,3 +314,29 @@ def test_a_signal_during_the_start_of_ray_stops_the_study_as_any_other() -> None
     with catch_signals(interrupt=True) as caught, pytest.raises(Stopped):
         cluster._connect()
     assert caught.signal == signal.SIGTERM
+
+
+@pytest.mark.slow
+def test_a_worker_of_ray_loads_its_data_once(
+    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_worker_niceness", "0")
+    monkeypatch.setattr(tempfile, "tempdir", str(short))
+    features, tree, out = tmp_path / "f.npz", tmp_path / "tree.csv", tmp_path / "runs"
+    tree.write_text("parent,child\ng,a\ng,b\ng2,c\n")
+    y = np.arange(30) % 3
+    np.savez(features, x_train=np.eye(3)[y], y_train=y, x_test=np.eye(3), y_test=np.arange(3))
+    data = DataConfig("features", str(features), hierarchy=str(tree))
+    configs = [ProbeConfig(data, epochs=1, seed=seed) for seed in range(2)]
+    sources = load_sources(configs)
+    jobs = [Job((run_folder(config, out, sources).name,), (config,), str(out)) for config in configs]
+    with RayCluster(Cluster(), workers=1) as cluster:
+        cluster.submit(jobs[0])
+        first = cluster.next()
+        features.unlink()  # whoever reads it again fails
+        cluster.submit(jobs[1])
+        second = cluster.next()
+    assert first is not None
+    assert second is not None
+    assert (first.errors, first.lost, second.errors, second.lost) == ({}, "", {}, "")
+    assert len(list(out.glob("*/result.json"))) == 2

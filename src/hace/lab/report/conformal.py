@@ -79,33 +79,44 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tup
     """
     theta, (halves, counts, sizes) = _theta(ladder), _resampled(ladder)
     changing, fixed = np.zeros(DRAWS), worth[:, 0].copy()
+    low, high = np.empty_like(theta), np.empty_like(theta)
+    limits = []
     for rows, others, size in zip(halves, reversed(halves), reversed(sizes), strict=True):
         limit = _limits(theta[others], counts, others, size, promise)
-        low, high = limit.min(initial=np.inf), limit.max(initial=0.0)
-        # Masses fall, so every rung above the limit adds its step of worth.
-        for rung in range(1, ladder.mass.shape[1]):
-            at, step = ladder.mass[rows, rung], worth[rows, rung] - worth[rows, rung - 1]
-            fixed[rows] += np.where(at > high, step, 0.0)
-            some = (at > low) & (at <= high)  # above the limits of some draws
-            changing += step[some] @ (counts[rows[some]] * (at[some, None] > limit))
+        low[rows], high[rows] = limit.min(initial=np.inf), limit.max(initial=0.0)
+        limits.append(limit)
+    second = np.zeros(len(theta), dtype=bool)
+    second[halves[1]] = True
+    # Masses fall, so every rung above the limit adds its step of worth.
+    for rung in range(1, ladder.mass.shape[1]):
+        at, step = ladder.mass[:, rung], worth[:, rung] - worth[:, rung - 1]
+        fixed += np.where(at > high, step, 0.0)
+        some = (at > low) & (at <= high)  # above the limits of some draws
+        for half, limit in zip((~second, second), limits, strict=True):
+            own = np.flatnonzero(some & half)
+            changing += step[own] @ (counts[own] * (at[own, None] > limit))
     return changing, fixed
 
 
 def _limits(
     theta: np.ndarray, counts: np.ndarray, rows: np.ndarray, total: np.ndarray, promise: float
 ) -> np.ndarray:
-    """(DRAWS,) the conformal threshold of each draw of `rows`. It is among the largest: only these are sorted and counted."""
+    """(DRAWS,) the conformal threshold of each draw of `rows`, from the samples about where it is expected."""
     size, rank, most = len(theta), np.ceil((total + 1) * promise), (1 - promise) * len(theta)
-    kept = int(most + 8 * most**0.5) + 16
-    while True:
-        kept = min(kept, size)
-        top = np.argpartition(theta, size - kept)[size - kept :] if kept < size else np.arange(size)
-        top = top[np.argsort(theta[top])]
-        reached = np.cumsum(counts[rows[top]], axis=0, dtype=np.int32)
-        reached += total - reached[-1:].sum(axis=0)
-        if kept == size or (reached[0] < rank).all():
-            return np.append(theta[top], np.inf)[(reached < rank).sum(axis=0)]
-        kept *= 4
+    around = 6 * most**0.5 + 16
+    while size:
+        last, first = max(0, int(size - most - around)), min(size, int(size - most + around))
+        order = np.partition(theta, [last, first - 1])
+        band = np.flatnonzero((theta >= order[last]) & (theta <= order[first - 1]))
+        band = band[np.argsort(theta[band])]
+        above = counts[rows[theta > order[first - 1]]].sum(axis=0, dtype=np.int32)
+        reached = np.cumsum(counts[rows[band]], axis=0, dtype=np.int32)
+        reached += total - above - reached[-1]
+        whole = len(band) == size
+        if whole or ((reached[0] < rank) & (reached[-1] >= rank)).all():
+            return np.append(theta[band], np.inf)[(reached < rank).sum(axis=0)]
+        around *= 4
+    return np.full(DRAWS, np.inf)
 
 
 def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:

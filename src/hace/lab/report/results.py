@@ -252,7 +252,7 @@ class Store:
     def __init__(self, names: str | Path | None = None) -> None:
         self.names = names
         self.problems: list[str] = []
-        self._truth: np.ndarray | None = None
+        self.truth: np.ndarray | None = None  # of the samples: the same in all runs
         self.groups: np.ndarray | None = None  # of the samples: intervals are over groups where there are any
         self.units = 0  # samples, or groups of them
         self._trees: dict[str, Hierarchy] = {}
@@ -279,11 +279,11 @@ class Store:
     def _load(self, run: Run) -> dict[str, np.ndarray]:
         arrays = run.predictions()
         kept = {name: arrays[name] for name in ("answer", "top5", "level_correct", "distance")}
-        truth = arrays["truth"] if self._truth is None else self._truth
+        truth = arrays["truth"] if self.truth is None else self.truth
         kept |= confidence_columns(arrays, self.hierarchy(run))
         if not np.array_equal(truth, arrays["truth"]):
             raise DataError("its samples are not those of the other runs.")
-        self._truth, self.groups = truth, arrays.get("group", self.groups)
+        self.truth, self.groups = truth, arrays.get("group", self.groups)
         self.units = len(truth) if self.groups is None else len(np.unique(self.groups))
         whole = kept["distance"].astype(np.int16)  # small, so that a thousand runs stay in memory at once
         kept["distance"] = whole if np.array_equal(whole, kept["distance"]) else kept["distance"]

@@ -615,9 +615,9 @@ def _samples(results: Results, comparison: Comparison) -> Iterator[str]:
         if unseen := unseen_classes(choice.finished):
             yield f"{unseen}."
             return
-        read = arrays.predictions(method)
-        if read and (h := arrays.hierarchy) is not None:
-            count = np.bincount(next(iter(read.values()))["truth"], minlength=h.num_nodes)[h.leaf_nodes]
+        known = arrays.store.truth is not None or arrays.predictions(method)
+        if known and (h := arrays.hierarchy) is not None:
+            count = np.bincount(arrays.store.truth, minlength=h.num_nodes)[h.leaf_nodes]  # type: ignore[arg-type]
             if few := int((count < FEW_SAMPLES).sum()):
                 small = f"{few:,} of {h.num_leaves:,} classes have fewer than {FEW_SAMPLES} test samples"
                 yield f"{small}: single classes say little."

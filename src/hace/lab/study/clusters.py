@@ -49,6 +49,14 @@ RAY_SECONDS = 60.0  # for Ray to connect; a busy machine takes its time
 _TRIAL = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
 
 
+_sources: dict[str, Any] = {}  # the data of a worker, which Ray gives one job after another
+
+
+def worker_job(job: Job) -> JobResult:
+    """Do a job in a worker of Ray; its data stay loaded for the next one."""
+    return run_job(job, _sources)
+
+
 class RayCluster(Executor):
     """Jobs as Ray tasks, `workers` at the same time; None: as many as the cluster's processors allow."""
 
@@ -77,7 +85,7 @@ class RayCluster(Executor):
             self._connect(address=cluster.address)
             there = ray.cluster_resources().get("CPU", 1)
             self.capacity = workers or max(1, int(there // cluster.cpus))
-        self._task = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_retries=0)(run_job)
+        self._task = ray.remote(num_cpus=cluster.cpus, num_gpus=cluster.gpus, max_retries=0)(worker_job)
         return self
 
     def _connect(self, **options: Any) -> None:
