@@ -365,6 +365,8 @@ NOT_HIERARCHIES = {
     "list.txt": "Shopping = yes\n  milk\n",
     "hosts.txt": "127.0.0.1 localhost\n127.0.0.1 here\n10.0.0.1 there\n",
     "indented hosts.txt": "127.0.0.1\n  localhost\n  here\n",
+    "bullets.txt": "- animal\n  - dog\n  - cat\n",
+    "rights.txt": "total 20\n  drwxr-xr-x 3 root\n  -rw-r--r-- 1 root\n",
     "story.txt": "  It was night, and the dog\nran down to the river.\n  Nobody saw it go\n",
     "sentences.txt": "  Nobody wanted the morning.\nDogs ran\n",
     "verse.txt": "Roses by the river,\n  dogs by the sea\n",
@@ -424,8 +426,9 @@ def test_swapped_columns_have_an_implausible_shape(name: str, tmp_path: Path) ->
         ("h\u00e4her", "ha\u0308her"),
         ("husky", "hus\u043ay"),
         ("a b", "a\u00a0b"),
+        ("husky", "hus\u200bky"),
     ],
-    ids=["space", "case", "form", "letter", "blank"],
+    ids=["space", "case", "form", "letter", "blank", "invisible"],
 )
 def test_ids_that_look_alike_are_reported(pair: tuple[str, str]) -> None:
     h = parse_hierarchy(f"parent,child\ndog,{pair[0]}\ncat,{pair[1]}\ncat,tabby\n", "csv")

@@ -505,3 +505,12 @@ def test_lbfgs_ends_where_the_gradient_vanishes(name: str, dtype: type) -> None:
     assert bias.grad is not None
     assert max(weight.grad.abs().max(), bias.grad.abs().max()) < 1.1 * tolerance
     assert clf.history_[0]["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+
+
+@pytest.mark.timeout(60)
+def test_features_too_large_for_lbfgs_end_in_a_message() -> None:
+    h = Hierarchy.from_paths([("a", str(i)) for i in range(8)])
+    rng = np.random.default_rng(0)
+    x, y = rng.standard_normal((200, 12)).astype("f4") * np.float32(1e19), rng.integers(8, size=200)
+    with pytest.raises(ConfigError, match="scale the features"):
+        HACEClassifier(h).fit(x, np.array(h.leaves)[y])

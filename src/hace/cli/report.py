@@ -32,6 +32,7 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Read, write, print the summary. What is skipped goes to stderr."""
+    from hace.files.writing import own_folder
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
     from hace.lab.report.verdict import verdicts
@@ -43,7 +44,8 @@ def run(args: argparse.Namespace) -> None:
     study = read_study(args.study)
     about, results = about_study(study), Results(study.records(), compare, names=args.names)
     print(f"hace: writing the report of {len(each_run(results.records)):,} runs", file=sys.stderr, flush=True)
-    page = write_records(results, about, Path(args.out or study.folder / "report"), [report_sections])
+    out = Path(args.out) if args.out else own_folder(study.folder / "report")
+    page = write_records(results, about, out, [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
         print(f"skipped: {line}", file=sys.stderr)
     for line in shortened(failures(results.records), 20):

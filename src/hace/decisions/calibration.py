@@ -516,7 +516,7 @@ def _thresholds(
             try:
                 found.append(guaranteed_threshold(z, truth, h, accuracy, confidence, of, **options))
             except DataError as error:
-                missing.append(f"{accuracy:g} of {of}: {error}")
+                missing.append(f"{accuracy} of {of}: {error}")
     made = {t.accuracy for t in found}
     strict = asked.of is not None and asked.accuracies is not None
     if not found or (strict and missing) or any(a not in made for a in asked.accuracies or ()):

@@ -120,11 +120,12 @@ def append_text(path: Path, text: str) -> None:
             file.write(text.encode("utf-8"))
 
 
-def own_folder(path: Path) -> None:
-    """Make a folder of a run, if it does not exist; a link in its place is refused."""
+def own_folder(path: Path) -> Path:
+    """Make a folder of a run or a report, if it does not exist; a link in its place is refused."""
     _refuse_link(path, "folder")
     with writing(path.parent):
         path.mkdir(parents=True, exist_ok=True)
+    return path
 
 
 def _refuse_link(path: Path, kind: str) -> None:

@@ -76,7 +76,7 @@ FORMATS: dict[str, Format] = {
 }  # fmt: skip
 
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
-_NAME = re.compile(r"(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
+_NAME = re.compile(r"(?!-)(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
 _LONGEST_NAME, _MOST_WORDS = 80, 10
 # What hosts files, logs and prose have and names do not: addresses, dates, verbs, the end of a sentence.
 _NO_NAME = re.compile(

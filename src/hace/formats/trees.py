@@ -12,7 +12,7 @@ from hace.errors import FormatError, HierarchyError
 from hace.formats.draft import Draft, Places, SourceText, quoted
 from hace.hierarchy import Hierarchy
 
-DASHED = re.compile(r"(-+)[ \t]+(?=\S)")
+DASHED = re.compile(r"^(-+)[ \t]+(?=\S)")
 
 
 def parse_indented(source: SourceText, *, ids: str = "name") -> Draft:

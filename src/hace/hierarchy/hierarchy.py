@@ -1029,21 +1029,20 @@ def allow_in_checkpoints() -> None:
         torch.serialization.add_safe_globals([restore])
 
 
-# Letters of Cyrillic and Greek that print as Latin ones.
+# Letters of Cyrillic and Greek that print as Latin ones, and characters that do not print.
 _LETTERS = str.maketrans(
-    "АВЕКМНОРСТХІЈЅасеокрухіјѕΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρ", "ABEKMHOPCTXIJSaceokpyxijsABEZHIKMNOPTYXovp"
+    "АВЕКМНОРСТХІЈЅасеокрухіјѕΑΒΕΖΗΙΚΜΝΟΡΤΥΧονρ",
+    "ABEKMHOPCTXIJSaceokpyxijsABEZHIKMNOPTYXovp",
+    "\u00ad\u200b\u200c\u200d\u200e\u200f\u2060\ufeff",
 )
 
 
 def _look_alikes(ids: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of ids that differ only by blanks, case, Unicode form or look-alike letters: one of them is probably a slip."""
     first: dict[str, str] = {}
-    pairs = []
-    for id in ids:
-        plain = " ".join(unicodedata.normalize("NFKC", id).translate(_LETTERS).casefold().split())
-        if first.setdefault(plain, id) != id:
-            pairs.append((first[plain], id))
-    return pairs
+    plain = (" ".join(unicodedata.normalize("NFKC", id).translate(_LETTERS).casefold().split()) for id in ids)
+    pairs = ((first.setdefault(name, id), id) for name, id in zip(plain, ids, strict=True))
+    return [(one, other) for one, other in pairs if one != other]
 
 
 def _levels(h: Hierarchy) -> list[str]:

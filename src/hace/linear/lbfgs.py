@@ -112,7 +112,7 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
         while True:
             point = now.point + step * direction
             value, gradient = objective(point)
-            if value <= now.value + 1e-4 * step * slope + slack or -step * slope <= 1e-3 * slack:
+            if value <= now.value + 1e-4 * step * slope + slack or not 1e-3 * slack < -step * slope < np.inf:
                 break
             bend = 2 * (value - now.value - step * slope)
             best = -slope * step / bend if np.isfinite(bend) and bend > 0 else 0.1

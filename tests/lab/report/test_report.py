@@ -119,6 +119,18 @@ def test_a_report_follows_no_links_in_its_folder(name: str, study: Path, tmp_pat
     assert not list(elsewhere.iterdir())
 
 
+def test_the_command_follows_no_link_in_place_of_the_report(
+    study: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    elsewhere, copy = tmp_path / "elsewhere", tmp_path / "study"
+    elsewhere.mkdir()
+    shutil.copytree(study, copy, ignore=shutil.ignore_patterns("report"))
+    (copy / "report").symlink_to(elsewhere)
+    assert main(["report", str(copy)]) == 2
+    assert "report must be a folder. Got a link. Remove it" in capsys.readouterr().err
+    assert not list(elsewhere.iterdir())
+
+
 def test_all_files_are_there_and_whole(page: Path) -> None:
     out = page.parent
     names = {str(path.relative_to(out)) for path in out.rglob("*") if path.is_file()}

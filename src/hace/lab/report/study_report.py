@@ -85,9 +85,7 @@ def write_report(
         sections: Functions that add sections to the page.
     """
     study = read_study(study_folder)
-    target = Path(out) if out is not None else study.folder / "report"
-    if out is None:
-        own_folder(target)
+    target = Path(out) if out is not None else own_folder(study.folder / "report")
     return write_records(Results(study.records(), compare), about_study(study), target, sections)
 
 
