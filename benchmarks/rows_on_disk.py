@@ -191,7 +191,7 @@ def main() -> None:
         write_features(path, args.rows, args.width, h.num_leaves)
         print(f"{args.rows:,} x {args.width:,} float16: rows per second, and ratios of rates\n")
         print("| nodes | disk | product | probe in memory | probe from disk | limit | probe / limit | probe / in memory "
-              "| probe / product, processor | probe / in memory, processor |")  # fmt: skip
+              "| probe / product by processor time | probe / in memory by processor time |")  # fmt: skip
         print("| --- " * 10 + "|")
         for nodes in args.nodes:
             step = products(args.width, nodes, 1)

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from scipy import sparse
 
 from hace.checks import check_choice
 from hace.decisions.scores import as_nodes, level_numbers
@@ -224,14 +224,10 @@ def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
 def shared_counts(h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]) -> np.ndarray:
     """(N,) how many pairs of truth and answer are both at or below a node, by any way; for DAGs. An answer of -1 is none."""
     node, under = h.reachability()  # every node is under itself
-    order = np.argsort(under, kind="stable")
-    first = np.searchsorted(under[order], np.arange(h.num_nodes + 1))
-    above = [node[order[a:b]] for a, b in pairwise(first.tolist())]
-    total = np.zeros(h.num_nodes, dtype=np.int64)
-    for t, a, c in np.stack(counted_pairs(h.num_nodes, truth, answers), axis=1).tolist():
-        if a >= 0:
-            total[np.intersect1d(above[t], above[a], assume_unique=True)] += c
-    return total
+    above = sparse.csr_array((np.ones(len(node), np.int64), (under, node)), shape=(h.num_nodes,) * 2)
+    first, second, count = counted_pairs(h.num_nodes, truth, answers)
+    given = second >= 0
+    return count[given] @ above[first[given]].multiply(above[second[given]])
 
 
 def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
