@@ -1,4 +1,6 @@
-"""How long a report takes: 1,000 runs over 1,011 nodes and 24,633 samples aimed at 5 s of processor time and 3 MB; measured: 24 s and 1 MB.
+"""How long a report takes: 1,000 runs over 1,011 nodes and 24,633 samples aimed at 5 s of processor time and 3 MB.
+
+Measured: 24 s and 1 MB.
 
     python benchmarks/report.py [--runs 1000] [--profile]
 
