@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import os
 import shlex
 import subprocess
@@ -59,6 +60,13 @@ SETS = {
         "cub200_resnet50/cub200_resnet50_224px_pca512_fp16.npz", "cub200_hierarchy/cub_flat.parent-child.txt"
     ),
     "hwu64": Data("hwu64_minilm/hwu64_minilm_fp16.npz", "hwu64_minilm/hwu64_hierarchy.csv"),
+}
+CONFIRMATION = {"cub200-resnet50": "CUB-200 (ResNet-50)", "cars": "Stanford Cars", "hwu64": "HWU64"}
+STATES = {
+    "all labels": "all",
+    "5 a class": "5 per class",
+    "5 a class + parent": "5 per class, rest coarse",
+    "40% wrong within parent": "40% wrong, same group",
 }
 PARTS = (
     "paper-cub200", "paper-clinc150", "paper-cifar100", "confirm-cars", "confirm-cub200-resnet50", "confirm-hwu64",
@@ -150,6 +158,7 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
             for path in sorted((work / "users").glob(f"{name}-*.csv")):
                 (RESULTS / "users").mkdir(exist_ok=True)
                 (RESULTS / "users" / path.name).write_bytes(path.read_bytes())
+    keep_claims(commit)
     if rows:
         target = RESULTS / "paper-protocol"
         target.mkdir(exist_ok=True)
@@ -158,6 +167,45 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
         _write(target / "same-rates.csv", same_rates(rows))
         made = "python evidence/protocol.py paper-cub200 paper-clinc150 paper-cifar100 paper-cars --data DATA --work WORK"
         (target / "about.json").write_text(f'{{\n  "command": "{made}",\n  "protocol": "{commit}"\n}}\n')
+
+
+def keep_claims(commit: str) -> None:
+    """What the confirmation says, by the rule of PROTOCOL.md, once its three datasets are finished."""
+    files = {title: RESULTS / f"confirm-{key}-labels" / "effects.csv" for key, title in CONFIRMATION.items()}
+    if not all(path.is_file() for path in files.values()):
+        return
+    target = RESULTS / "confirmation"
+    target.mkdir(exist_ok=True)
+    made = {}
+    for metric in ("top-1", "severity"):
+        _write(target / f"{metric}.csv", claims(files, metric))
+        command = "python evidence/protocol.py --data DATA --work WORK --collect"
+        made[f"{metric}.csv"] = {"command": command, "protocol": commit}
+    (target / "about.json").write_text(f"{json.dumps({'tables': made}, indent=2)}\n", encoding="utf-8")
+
+
+def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
+    """Each method minus cross-entropy by labels and dataset, bold where Holm's p is below 0.05, and the verdict.
+
+    Confirmed: bold with the same sign on at least two datasets, and on none with the other.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    signs: dict[tuple[str, str], list[str]] = {}
+    for title, path in files.items():
+        with path.open(encoding="utf-8", newline="") as file:
+            effects = list(csv.DictReader(file))
+        for e in effects:
+            if (e["minus"], e["metric"]) != ("cross-entropy", metric):
+                continue
+            key = e["labels"], e["method"]
+            text, sure = f"{e['difference']} [{e['low']}, {e['high']}]", float(e["holm"]) < 0.05
+            row = found.setdefault(key, {"labels": STATES[e["labels"]], "method": e["method"]})
+            row[title] = f"**{text}**" if sure else text
+            signs.setdefault(key, []).extend([e["difference"][0]] if sure else [])
+    for key, row in found.items():
+        confirmed = len(signs[key]) >= 2 and len(set(signs[key])) == 1
+        row["verdict"] = "confirmed" if confirmed else "not confirmed"
+    return list(found.values())
 
 
 def _finished(folder: Path) -> bool:
