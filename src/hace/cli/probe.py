@@ -112,6 +112,8 @@ def run(args: argparse.Namespace) -> None:
         print(json.dumps(without_nan(documents(arrays)), indent=1, allow_nan=False))
     else:
         print_table(args, arrays, records)
+    if all(record.status == "diverged" for record in records):
+        raise SystemExit(1)
 
 
 def make_runs(
