@@ -92,7 +92,7 @@ def fit_temperature(
     if infinity < zero - margin and infinity <= least + margin:
         raise DataError(
             f"target must differ from the best output in some sample. In all {likelihood.samples} the truth comes first, so "
-            "every smaller temperature is likelier and none is best. Calibrate on more samples, or keep T = 1."
+            "every smaller temperature is better. Calibrate on more samples (--validation holds them out), or keep T = 1."
         )
     if least < zero - margin:
         return 1.0 / found[int(values.argmin())]

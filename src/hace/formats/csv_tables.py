@@ -350,7 +350,7 @@ def _paths(
             source.problems.broken(
                 line,
                 f"a gap: the column {quoted(gap)} is empty, and {quoted(names[-1])} is below it. "
-                "Only the end of a path may be empty.",
+                "Only the end of a path may be empty: move it into that column.",
             )
             continue
         path = tuple(names) if len(levels) > 1 else path_parts(names[0])
