@@ -142,6 +142,7 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
         cwd=HERE,
     ).stdout.strip()
     rows: list[dict[str, Any]] = []
+    about: dict[str, Any] = {}
     for part in parts:
         what, _, name = part.partition("-")
         if what == "paper":
@@ -158,6 +159,11 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
             for path in sorted((work / "users").glob(f"{name}-*.csv")):
                 (RESULTS / "users").mkdir(exist_ok=True)
                 (RESULTS / "users" / path.name).write_bytes(path.read_bytes())
+                about.setdefault("tables", {})[path.name] = {
+                    "command": f"python evidence/protocol.py {part} --data DATA --work WORK",
+                    "protocol": commit,
+                }
+                (RESULTS / "users" / "about.json").write_text(f"{json.dumps(about, indent=2)}\n")
     keep_claims(commit)
     if rows:
         target = RESULTS / "paper-protocol"
