@@ -29,6 +29,7 @@ MEASURED = (
     "docs/performance.md",
     "docs/results.md",
     "docs/serve.md",
+    "docs/study.md",
     "docs/training.md",
     "docs/tutorials/cells.md",
     "docs/when-it-helps.md",
