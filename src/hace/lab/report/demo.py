@@ -54,7 +54,7 @@ def _promise(results: Results, answer: Answer) -> Verdict:
         "It says the family or the group where it is not sure of the animal. Half of the test samples set the threshold "
         "for the other half.",
     )
-    words = f"At most {1 - PROMISE:.0%} of the animals may get a false answer: {share:.1%} did, over {len(false)} seeds."
+    words = f"On average at most {1 - PROMISE:.0%} of the animals get a false answer: {share:.1%} did, over {len(false)} seeds."
     question = "is it kept, and how specific are the answers?"
     tone, first = ("yes", "Kept") if kept else ("no", "Not kept")
     return Verdict("A promise", f"{first}. {words}", tone, lines=lines, question=question)
