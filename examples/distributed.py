@@ -1,5 +1,7 @@
 """Several processes: torchrun --standalone --nproc-per-node 2 examples/distributed.py. Metrics add up over all of them."""
 
+import gc
+
 import torch
 import torch.distributed as dist
 from sklearn.datasets import load_digits
@@ -42,4 +44,5 @@ dist.init_process_group("gloo")
 try:
     main()
 finally:
+    gc.collect()  # the model lets go of the group, so that destroying it waits for gloo's threads
     dist.destroy_process_group()

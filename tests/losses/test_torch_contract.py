@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -316,22 +317,29 @@ class Model(nn.Module):
         return self.loss(self.layer(x), y)
 
 
+def _save_gradients(rank: int, folder: str, case: str) -> None:
+    loss = CASES[case].build(NAMED["ragged"].build())
+    model = nn.parallel.DistributedDataParallel(Model(loss, loss.num_outputs))
+    x, y = logits(8, 3).float(), torch.arange(8) % 7
+    model(x[rank::2], y[rank::2]).backward()
+    if rank == 0:
+        torch.save(model.module.layer.weight.grad, f"{folder}/{case}.pt")
+    model.zero_grad()
+    model(x[rank::2], y[rank::2], at_once=True).backward()
+    if rank == 0:
+        torch.save(model.module.layer.weight.grad, f"{folder}/{case}_linear.pt")
+
+
 def train_in_two_processes(rank: int, folder: str) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=2)
     try:
         for case in ONE_OF_EACH:
-            loss = CASES[case].build(NAMED["ragged"].build())
-            model = nn.parallel.DistributedDataParallel(Model(loss, loss.num_outputs))
-            x, y = logits(8, 3).float(), torch.arange(8) % 7
-            model(x[rank::2], y[rank::2]).backward()
-            if rank == 0:
-                torch.save(model.module.layer.weight.grad, f"{folder}/{case}.pt")
-            model.zero_grad()
-            model(x[rank::2], y[rank::2], at_once=True).backward()
-            if rank == 0:
-                torch.save(model.module.layer.weight.grad, f"{folder}/{case}_linear.pt")
+            _save_gradients(rank, folder, case)
     finally:
+        # The models' hold on the group ends here, so that destroying it waits for its threads. One that still holds a
+        # tensor while the interpreter ends would abort the process.
+        gc.collect()
         dist.destroy_process_group()
 
 
