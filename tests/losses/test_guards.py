@@ -114,6 +114,12 @@ def test_keywords_of_another_loss_are_refused(loss: str) -> None:
                 made(ANIMALS, **{name: value})
 
 
+def test_a_misspelt_keyword_gets_the_nearest_name() -> None:
+    said = r"HACELoss\(\) got an unexpected keyword argument 'label'\. Did you mean 'labels'\?"
+    with pytest.raises(TypeError, match=said):
+        hace.HACELoss(ANIMALS, label="nodes")  # pyright: ignore[reportCallIssue]
+
+
 @pytest.mark.parametrize(
     ("argument", "values"),
     {

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from hace.checks import check_choice, check_items, check_layer, checked_index, checked_weight
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.names import node_titles
@@ -109,7 +109,12 @@ class HierarchicalLoss(TableModule, ABC):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Refuses arguments of other losses, which ``**shared`` would pass on to a base."""
-        cls.__signature__.bind_partial(*args, **kwargs)
+        known = cls.__signature__.parameters
+        try:
+            cls.__signature__.bind_partial(*args, **kwargs)
+        except TypeError as error:
+            hints = [nearest(name, known) for name in kwargs if name not in known]
+            raise TypeError(f"{cls.__name__}() {error}.{''.join(hints[:1])}") from None
         return super().__new__(cls)
 
     @property
@@ -192,7 +197,7 @@ class HierarchicalLoss(TableModule, ABC):
         """
         # Nearly every call is of this kind, and on a small head each further question costs a hundredth of a step.
         if num_items_in_batch is None and kernels.is_plain_batch(input, target):
-            call, columns = self.kept("whole", self._whole_call)
+            call, columns = self._kept.get("whole") or self.kept("whole", self._whole_call)
             if call is not None and input.shape == (target.shape[0], columns):
                 labels = BatchLabels(target, self.ignore_index, self.reduction)
                 return run_loss(input, call, labels, self._plain)

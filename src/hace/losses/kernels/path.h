@@ -160,6 +160,33 @@ INLINE int is_wide_branch(const Job *job, int64_t first, int64_t last) {
     return job->branch[job->column[first]] == first && (last == job->cols || job->branch[job->column[last]] != first);
 }
 
+/* The rest of a quick sample whose path has no subtree wider than a vector, but for those with all columns. The vector begins
+   at `at`; no loop or branch depends on where in the row the label is. */
+INLINE double window_row(const Job *job, float *term, int64_t at, const int64_t *node, const double *value, int64_t k,
+                         int64_t steps, double all, double scale) {
+    const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    double loss = 0, mass = 0, above = 0;
+    for (int64_t j = 0; j < k; j++) mass += value[j];
+    for (int64_t j = k - 1; j >= steps; j--) above += value[j] / all;
+    const double outside = scale * (mass / all - above);
+    vfloat window, factor = (vfloat){0} + (float)outside;
+    load(term + at, &window);
+    for (int64_t j = steps - 1; j >= 0; j--) {
+        const vint mine = (lane >= (int32_t)(job->low[node[j]] - at)) & (lane < (int32_t)(job->high[node[j]] - at));
+        const vfloat inside = (vfloat)((vint)window & mine);
+        const double sum = total(&inside);
+        if (value[j] != 0) loss -= value[j] * log(sum / all);
+        above += value[j] / sum;
+        const vfloat own = (vfloat){0} + (float)(scale * (mass / all - above));
+        choose(&mine, &own, &factor, &factor);
+    }
+    if (!job->grad) return loss;
+    scale_by(term, job->cols, outside);
+    window = window * factor;
+    store(term + at, &window);
+    return loss;
+}
+
 /* One sample for which one shift serves the whole row, so that a node's factor in the gradient is
    mass / S_all - sum_{j >= r} T_j / S_j, without any further exponential. With `capped` the shift is the logit of the label:
    its own term is 1, so that no sum along its path can underflow. Returns NaN where the sum of all is beyond `most`, or NaN. */
@@ -178,6 +205,8 @@ INLINE double quick_path_row(const Job *job, const float *z, float shift, int ca
     const double all = wide ? sum_branch(z, job->branch, own, cols, shift, capped, term, &inside)
                             : sum_terms(z, cols, shift, capped, term);
     if (!(all <= most)) return NAN;
+    if (!moved && last - first <= LANES && cols >= LANES && cols <= BLOCK)
+        return window_row(job, term, first + LANES <= cols ? first : cols - LANES, node, value, k, steps, all, scale);
     const int64_t fetched = steps - wide; /* nodes whose columns are segments of a row */
     if (wide) first = fetched ? job->low[node[fetched - 1]] : 0, last = fetched ? job->high[node[fetched - 1]] : 0;
     for (int64_t i = first; moved && i < last; i++) row[i] = term[job->column[i]];
