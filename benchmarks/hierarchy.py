@@ -43,9 +43,11 @@ def build_tree(parents: np.ndarray) -> str:
     return f"{h.num_nodes:,} nodes, {h.num_leaves:,} leaves"
 
 
-def string_edges(size: int) -> list[tuple[str, str]]:
-    parents = random_parents(size).tolist()
-    return [(f"node {parents[v]}", f"node {v}") for v in range(1, size)]
+def string_edges(size: int, shuffled: bool = False) -> list[tuple[str, str]]:
+    parents, children = random_parents(size).tolist(), np.arange(1, size)
+    if shuffled:
+        np.random.default_rng(1).shuffle(children)
+    return [(f"node {parents[v]}", f"node {v}") for v in children.tolist()]
 
 
 def build_edges(edges: list[tuple[str, str]]) -> str:
@@ -110,6 +112,9 @@ CASES = {
     "tree": Case("tree of 1,000,000 nodes", lambda: random_parents(1_000_000), build_tree, 5, 1024),
     "edges": Case(
         "tree of 1,000,000 nodes from string edges", lambda: string_edges(1_000_000), build_edges, 3, 1024
+    ),
+    "shuffled": Case(
+        "the same, edges in random order", lambda: string_edges(1_000_000, True), build_edges, 3, 1024
     ),
     "chain": Case("chain of 100,000 nodes", lambda: chain(100_000), build_chain),
     "reach": Case("reachability of a 20,000-node DAG", dag, reach, 2),

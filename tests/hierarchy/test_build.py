@@ -48,6 +48,15 @@ def test_natural_sort_compares_any_two_texts(texts: list[str]) -> None:
     assert Hierarchy.from_parents(dict.fromkeys(texts)).leaves == tuple(ordered)
 
 
+@given(
+    st.sampled_from(["Q", "n0", "v1.", "1 ", "a\0", "a10"]),
+    st.lists(st.sampled_from("0 1 2 9 10 12 19 20 100 102 007 ٣".split()), min_size=1, unique=True),
+)
+def test_ids_that_differ_in_a_number_stand_in_natural_order(shared: str, numbers: list[str]) -> None:
+    ids = [shared + number for number in numbers]
+    assert Hierarchy.from_parents(dict.fromkeys(ids)).leaves == tuple(sorted(ids, key=natural_key))
+
+
 @given(st.lists(st.integers(0, 10**20), min_size=1, unique=True))
 def test_leaves_that_are_numbers_stand_by_value(numbers: list[int]) -> None:
     h = Hierarchy.from_parents(dict.fromkeys(numbers))

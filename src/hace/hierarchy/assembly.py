@@ -16,6 +16,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 
 import numpy as np
 from numpy.typing import NDArray
@@ -108,9 +109,9 @@ def assemble(
     position = np.empty(n_nodes, dtype=np.int64)
     position[node_order] = np.arange(n_nodes)
     edges = position[edges]
-    edges = edges[np.lexsort((edges[:, 0], edges[:, 1]))]
+    edges = edges[np.argsort(edges[:, 1] * n_nodes + edges[:, 0])]
     return Assembly(
-        ids=tuple(_at(ids, node_order)),
+        ids=tuple(np.array(ids, dtype=object)[node_order].tolist()),
         edges=edges,
         leaf_nodes=position[order],
         rooted=one_root if rooted is None else bool(rooted),
@@ -137,6 +138,8 @@ def _edge_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
 
 
 def _cycle_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
+    if (edges[:, 0] < edges[:, 1]).all():  # every parent comes first
+        return []
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
@@ -207,13 +210,15 @@ def _at(ids: Sequence[str], positions: NDArray[np.integer]) -> list[str]:
     return list(map(ids.__getitem__, positions.tolist()))
 
 
-def _as_numbers(names: Sequence[str]) -> IntArray | None:
-    """The ids as integers, if all of them are integers from 0 on, written in the plain way."""
+def _as_numbers(names: list[str]) -> IntArray | None:
+    """The integers at the ends of ids such as "Q31", if all before is shared, and they are from 0 on, in the plain way."""
+    shared = len(commonprefix(names).rstrip("0123456789"))  # noqa: RUF071  any characters
+    ends = [name[shared:] for name in names] if shared else list(names)
     try:
-        numbers = np.array(names, dtype=np.int64)
+        numbers = np.array(ends, dtype=np.int64)
     except (ValueError, OverflowError):
         return None
-    plain = not len(numbers) or (int(numbers.min()) >= 0 and list(map(str, numbers.tolist())) == list(names))
+    plain = not len(numbers) or (int(numbers.min()) >= 0 and list(map(str, numbers.tolist())) == ends)
     return numbers if plain else None
 
 
@@ -221,20 +226,20 @@ def _preorder(n_nodes: int, edges: IntArray, leaf_order: IntArray, tops: IntArra
     """Node order of a tree or forest, level by level: a million steps of Python take three times as long."""
     parent = np.full(n_nodes, -1, dtype=np.int64)
     parent[edges[:, 1]] = edges[:, 0]
-    below = edges[np.argsort(edges[:, 0], kind="stable")]
-    start = np.searchsorted(below[:, 0], np.arange(n_nodes + 1))
+    below = edges[np.argsort(edges[:, 0]), 1]
+    start = np.append(0, np.bincount(edges[:, 0], minlength=n_nodes).cumsum())
     levels = [tops]
     while len(levels[-1]):
         count = start[levels[-1] + 1] - start[levels[-1]]
         shift = start[levels[-1]] - (np.cumsum(count) - count)
-        levels.append(below[np.arange(count.sum()) + np.repeat(shift, count), 1])
+        levels.append(below[np.arange(count.sum()) + np.repeat(shift, count)])
     first = np.full(n_nodes, n_nodes)  # the smallest label below each node
     first[leaf_order] = np.arange(len(leaf_order))
     size = np.ones(n_nodes, dtype=np.int64)  # of its subtree
     for level in reversed(levels[1:]):
         np.minimum.at(first, parent[level], first[level])
         np.add.at(size, parent[level], size[level])
-    ranked = np.lexsort((first, parent))  # siblings together, in their order
+    ranked = np.argsort(parent * (n_nodes + 1) + first)  # siblings together, in their order
     before = np.cumsum(size[ranked]) - size[ranked]
     eldest = np.flatnonzero(np.diff(parent[ranked], prepend=-2))
     before -= np.repeat(before[eldest], np.diff(eldest, append=n_nodes))
