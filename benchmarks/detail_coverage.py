@@ -28,6 +28,7 @@ from hace.lab.report.conformal import (
     PROMISE,
     AnswerLadder,
     detail_draws,
+    detail_parts,
     sure_places,
 )
 from hace.metrics.intervals import Interval, interval, resampled_interval
@@ -79,7 +80,8 @@ def figures(ladders: list[AnswerLadder]) -> tuple[np.ndarray, np.ndarray]:
     for ladder in ladders:
         worth = np.broadcast_to(WORTH, ladder.mass.shape)
         said = WORTH[sure_places(ladder, (PROMISE,))[0]]
-        draws.append(np.append(said.mean(), detail_draws(ladder, worth, PROMISE)))
+        parts = np.hstack([said.mean(), *detail_parts(ladder, worth, PROMISE)])
+        draws.append(detail_draws(parts[None], ladder.groups)[0])
         answers.append(said)
     return np.stack(draws), np.stack(answers)
 

@@ -23,8 +23,9 @@ true effect of that size is found in 80% of repetitions, a much smaller one rare
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
+from itertools import repeat
 from statistics import NormalDist
 from typing import NamedTuple, TypeVar
 
@@ -39,6 +40,7 @@ POWER = 0.8
 _SEEDS_WEIGHT, _REST_TAKEN_OFF = 3.0, 0.75  # of the degrees of freedom; chosen by simulation, see above
 _NORMAL = NormalDist()
 Key = TypeVar("Key", bound=Hashable)
+Rows = np.ndarray | Sequence[np.ndarray]  # (K, S), or K rows of S
 
 
 class Spread(NamedTuple):
@@ -108,7 +110,7 @@ class Interval(NamedTuple):
 
 
 def interval(
-    numerator: np.ndarray, denominator: np.ndarray | None = None, *, groups: np.ndarray | None = None
+    numerator: Rows, denominator: Rows | None = None, *, groups: np.ndarray | None = None
 ) -> Interval:
     """The mean of a per-sample figure over seeds and samples. With one seed, the interval is over samples alone.
 
@@ -127,9 +129,9 @@ def interval(
 
 
 def paired_interval(
-    first: np.ndarray,
-    second: np.ndarray,
-    denominators: tuple[np.ndarray, np.ndarray] | None = None,
+    first: Rows,
+    second: Rows,
+    denominators: tuple[Rows, Rows] | None = None,
     *,
     groups: np.ndarray | None = None,
 ) -> Interval:
@@ -144,12 +146,12 @@ def paired_interval(
     Raises:
         DataError: the shapes differ.
     """
-    if np.shape(first) != np.shape(second):
-        raise DataError(
-            f"first and second must have the same seeds and samples. Got {np.shape(first)} and {np.shape(second)}."
-        )
+    if list(map(np.shape, first)) != list(map(np.shape, second)):
+        shapes = " and ".join(f"({len(rows)}, {len(rows[0])})" for rows in (first, second))
+        raise DataError(f"first and second must have the same seeds and samples. Got {shapes}.")
     below = denominators or (None, None)
-    return _crossed(_contributions(first, below[0]) - _contributions(second, below[1]), groups)
+    both = zip(_contributions(first, below[0]), _contributions(second, below[1]), strict=True)
+    return _crossed((a - b for a, b in both), groups)
 
 
 def resampled_interval(values: np.ndarray, units: int) -> Interval:
@@ -175,46 +177,57 @@ def seed_interval(values: Sequence[float]) -> Interval:
     return _student(float(known.mean()), float(known.std(ddof=1)) / math.sqrt(len(known)), len(known) - 1.0)
 
 
-def _contributions(numerator: np.ndarray, denominator: np.ndarray | None) -> np.ndarray:
-    """(K, S) what each sample adds to each seed's figure: their means are the figures.
+def _contributions(numerator: Rows, denominator: Rows | None) -> Iterator[np.ndarray]:
+    """(S,) of each seed, what each sample adds to its figure: their means are the figures.
 
     Of a ratio r = sum n / sum d it is r + (n - r d) / mean d, the delta method; nan for a seed without a ratio.
     """
-    above = np.asarray(numerator)
-    if above.ndim != 2 or not above.size:
-        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {above.shape}.")
-    above = above.astype(np.float64)
-    if denominator is None:
-        return above
-    below = np.asarray(denominator, dtype=np.float64)
-    with np.errstate(invalid="ignore", divide="ignore"):
-        ratio = above.sum(1, keepdims=True) / below.sum(1, keepdims=True)
-        return ratio + (above - ratio * below) / below.mean(1, keepdims=True)
+    if not len(numerator) or np.ndim(numerator[0]) != 1 or not len(numerator[0]):
+        shape = np.shape(numerator)
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {shape}.")
+    for above, below in zip(numerator, repeat(None) if denominator is None else denominator, strict=False):
+        values = np.array(above, dtype=np.float64)  # a copy, which the caller may change
+        if below is not None:
+            below = np.asarray(below)
+            with np.errstate(invalid="ignore", divide="ignore"):
+                ratio = values.sum() / below.sum()
+                values = ratio + (values - ratio * below) / below.mean()
+        yield values
 
 
-def _crossed(values: np.ndarray, groups: np.ndarray | None) -> Interval:
-    """The interval of the mean of (K, M) values, over seeds and samples, or seeds and groups of samples."""
-    values = values[~np.isnan(values).any(axis=1)]  # a seed without mistakes has no severity
-    if not len(values):
-        return Interval(math.nan, math.nan, math.nan)
-    rows = values.mean(1)
+def _crossed(contributions: Iterable[np.ndarray], groups: np.ndarray | None) -> Interval:
+    """The interval of the mean of (K, M) values, over seeds and samples, or seeds and groups of samples.
+
+    Seeds come one by one and stay in the processor's cache: of their deviations from the row means, sums and squares suffice.
+    """
+    place = size = None
     if groups is not None:
         _, place, size = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-        sums = np.stack([np.bincount(place, weights=row) for row in values - rows[:, None]])
-        # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
-        if len(size) > 1:
-            sums *= (1 - 1 / len(size)) / (1 - size / len(place))
-        values = rows[:, None] + sums * sums.shape[1] / values.shape[1]
-    (seeds, samples), mean = values.shape, float(rows.mean())
-    columns = values.mean(0)
+    means, columns, squares = [], np.zeros(()), 0.0
+    for values in contributions:
+        mean = float(values.mean())
+        if math.isnan(mean):  # a seed without mistakes has no severity
+            continue
+        values -= mean
+        if place is not None and size is not None:
+            sums = np.bincount(place, weights=values) * (len(size) / len(place))
+            # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
+            values = sums * ((1 - 1 / len(size)) / (1 - size / len(place))) if len(size) > 1 else sums
+        means.append(mean)
+        columns = columns + values
+        squares += float(values @ values)
+    if not means:
+        return Interval(math.nan, math.nan, math.nan)
+    seeds, samples, rows = len(means), len(columns), np.array(means)
+    columns /= seeds
     b = float(columns.var(ddof=1)) / samples if samples > 1 else 0.0
     a = e = 0.0
     if seeds > 1:
         a = float(rows.var(ddof=1)) / seeds
         if samples > 1:
-            rest = float(((values - rows[:, None] - columns + mean) ** 2).sum())
+            rest = max(squares - seeds * float(columns @ columns), 0.0)
             e = rest / ((seeds - 1) * (samples - 1) * seeds * samples)
-    return _over(mean, Spread(a, b, e, seeds, samples))
+    return _over(float(rows.mean()), Spread(a, b, e, seeds, samples))
 
 
 def _over(mean: float, spread: Spread) -> Interval:

@@ -11,11 +11,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 from safetensors.numpy import load_file
 
 from hace.errors import ConfigError, DataError
-from hace.lab.report.document import Entry, ReportTable, marked, to_csv, to_latex, to_text
+from hace.lab.report.document import Entry, ReportTable, marked, to_csv, to_latex, to_rows, to_text
 from hace.lab.report.method_tables import (
     against_table,
     confidence_table,
@@ -87,6 +88,14 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
         severity = [d["metrics"]["leaves"]["severity"] for d in results_on_disk]
         assert row(table, title)["severity ↓"].text == f"{sum(severity) / 3:.3f}"
         assert row(table, title)["seeds"].text == "3"
+
+
+def test_a_control_is_never_marked_as_best(tmp_path: Path) -> None:
+    skills = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 5.0}
+    arrays = Results(fair_records(tmp_path, animals(), skills)).arrays[FAIR]
+    table = methods_table(FAIR, arrays)
+    marks = [row(table, title)["top-1 ↑"].mark for title in ("HACE, shuffled tree", "HACE", "cross-entropy")]
+    assert marks == ["", "best", ""]
 
 
 def test_differences_are_corrected_for_their_number(results: Results) -> None:
@@ -253,6 +262,19 @@ def test_latex_is_a_tabular_with_every_cell_escaped(results: Results) -> None:
         assert len(lines) == len(table.rows)
         assert len({len(re.findall(r"(?<!\\)&", line)) for line in lines}) == 1
         assert not re.search(r"(?<!\\)[%#_$]", text)
+
+
+def test_latex_is_what_pandas_writes() -> None:
+    texts = ["a\\ b\\", "~ x~", "^ ^y", "{5}% #1 $_&", "", "ä > ü"]
+    table = ReportTable(
+        "t",
+        "T",
+        (("one_", "t~o"),),
+        tuple((Entry(a), Entry(b)) for a, b in zip(texts, texts[::-1], strict=True)),
+    )
+    heads, *rows = to_rows(table)
+    frame = pandas.DataFrame(rows, columns=pandas.Index(heads))
+    assert to_latex(table) == frame.to_latex(index=False, escape=True)
 
 
 def test_no_cell_of_a_csv_starts_a_formula(records: list[Record]) -> None:

@@ -94,7 +94,7 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tup
         some = (at > low) & (at <= high)  # above the limits of some draws
         for half, limit in zip((~second, second), limits, strict=True):
             own = np.flatnonzero(some & half)
-            changing += step[own] @ (counts[own] * (at[own, None] > limit))
+            changing += step[own] @ (counts[own] * (at[own, None] > limit).view(np.uint8))
     return changing, fixed
 
 
@@ -103,7 +103,7 @@ def _limits(
 ) -> np.ndarray:
     """(DRAWS,) the conformal threshold of each draw of `rows`, from the samples about where it is expected."""
     size, rank, most = len(theta), np.ceil((total + 1) * promise), (1 - promise) * len(theta)
-    around = 6 * most**0.5 + 16
+    around = 4 * most**0.5 + 16
     while size:
         last, first = max(0, int(size - most - around)), min(size, int(size - most + around))
         order = np.partition(theta, [last, first - 1])
@@ -114,9 +114,9 @@ def _limits(
         reached += total - above - reached[-1]
         whole = len(band) == size
         if whole or ((reached[0] < rank) & (reached[-1] >= rank)).all():
-            return np.append(theta[band], np.inf)[(reached < rank).sum(axis=0)]
+            return np.append(theta[band], theta.dtype.type(np.inf))[(reached < rank).sum(axis=0)]
         around *= 4
-    return np.full(DRAWS, np.inf)
+    return np.full(DRAWS, np.inf, dtype=theta.dtype)
 
 
 def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from statistics import mean, median
 
@@ -43,15 +43,16 @@ def score_entry(score: Score, metric: Metric, state: str, seeds: bool = False) -
 
 
 def score_column(
-    arrays: MethodScores, metric: Metric, methods: Iterable[str], states: bool = False
+    arrays: MethodScores, metric: Metric, methods: Collection[str], states: bool = False
 ) -> list[Entry]:
-    """A metric of some methods, best and second marked; `states` adds how many seeds are missing to numbers too."""
+    """A metric of some methods, best and second marked, controls aside; `states` adds missing seeds to numbers too."""
     scores, entries = [], []
     for method in methods:
         state = arrays.choices[method].state if method in arrays.choices else ""
         scores.append(arrays.score(method, metric.key))
         entries.append(score_entry(scores[-1], metric, state if states or scores[-1].value is None else ""))
-    return with_marks(entries, [score.value for score in scores], metric)
+    rivals = [None if control_of(m) else s.value for m, s in zip(methods, scores, strict=True)]
+    return with_marks(entries, rivals, metric)
 
 
 def gap_entry(gap: Interval | None, metric: Metric, instead: str = "-") -> Entry:

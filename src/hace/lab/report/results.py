@@ -50,6 +50,7 @@ ANCESTORS = "ancestors and information"  # heading of what follows from the ance
 DEFAULT_PAIR = ("hace", "sce")
 _MOST_PAIRS = 1 << 20  # of classes, looked up
 _Columns = tuple[np.ndarray, np.ndarray | None]  # numerator and denominator of a metric
+_Rows = tuple[list[np.ndarray], list[np.ndarray] | None]  # the same of several runs
 PROTOCOLS = {"fair": "fair protocol", "paper": "paper's protocol", "single": "as given"}
 
 
@@ -298,7 +299,7 @@ class MethodScores:
         self.store = store or Store()
         self.score, self.difference = cache(self._score), cache(self._difference)
         self._pairs: dict[str, _Columns] = {}  # what all pairs of classes give, by metric
-        self._columns: dict[Any, _Columns | None] = {}  # the last few
+        self._columns: dict[Any, _Rows | None] = {}  # the last few
 
     @cached_property
     def hierarchy(self) -> Hierarchy | None:
@@ -317,8 +318,8 @@ class MethodScores:
         read = {r.key.seed: self.store.predictions(r.run) for r in finished if r.run is not None}
         return {seed: arrays for seed, arrays in read.items() if arrays is not None}
 
-    def columns(self, method: str, key: MetricKey, seeds: Sequence[int]) -> _Columns | None:
-        """(K, S) numerator and denominator of a metric; None if the runs kept too little."""
+    def columns(self, method: str, key: MetricKey, seeds: Sequence[int]) -> _Rows | None:
+        """K rows (S,) of numerator and denominator of a metric; None if the runs kept too little."""
         place = (method, key, tuple(seeds))
         if place not in self._columns:
             while len(self._columns) > 1:  # one method is the reference of many differences
@@ -328,10 +329,10 @@ class MethodScores:
             known = [part for part in parts if part is not None]
             self._columns[place] = None
             if known and len(known) == len(parts):
-                below = [d for _, d in known if d is not None]
-                above = np.stack([n for n, _ in known])
-                above = detail_draws(above, self.store.groups) if key == SURE_DETAIL else above
-                self._columns[place] = above, np.stack(below) if below else None
+                above = [n for n, _ in known]
+                if key == SURE_DETAIL:
+                    above = [*detail_draws(np.stack(above), self.store.groups)]
+                self._columns[place] = above, [d for _, d in known if d is not None] or None
         return self._columns[place]
 
     def _run_columns(self, run: Mapping[str, np.ndarray], heading: str, name: str) -> _Columns | None:
@@ -361,7 +362,8 @@ class MethodScores:
             return _ancestor_columns(h, name, truth, answer)
         if name not in self._pairs:
             pairs = np.divmod(np.arange(n * n), n)
-            self._pairs[name] = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
+            both = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
+            self._pairs[name] = np.ascontiguousarray(both[0]), np.ascontiguousarray(both[1])
         above, below = self._pairs[name]
         at = first.astype(np.int64) * n + second
         return above[at], None if below is None else below[at]
@@ -374,7 +376,7 @@ class MethodScores:
         values = choice.values(key)
         seeds = [record.key.seed for record in choice.finished]
         found = self.columns(method, key, seeds) if values or key[0] == DERIVED else None
-        if found is None or not found[0].size:
+        if found is None or not found[0][0].size:
             return Score(float(np.mean(values)), seeds=len(values)) if values else Score(None)
         ends = self._interval(key, found)
         value = float(np.mean(values)) if values else ends.value  # the runs' own results have their precision
@@ -399,16 +401,16 @@ class MethodScores:
         if not seeds:
             return None
         a, b = self.columns(first, key, seeds), there.columns(second, key, seeds)
-        if a is not None and b is not None and a[0].size:
+        if a is not None and b is not None and a[0][0].size:
             return self._interval(key, a, b), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
         return None if np.isnan(gaps).any() else (seed_interval(gaps), len(seeds))
 
-    def _interval(self, key: MetricKey, first: _Columns, second: _Columns | None = None) -> Interval:
+    def _interval(self, key: MetricKey, first: _Rows, second: _Rows | None = None) -> Interval:
         """The interval of a metric, or of a difference."""
         groups = self.store.groups
         if key == SURE_DETAIL:
-            values = first[0] if second is None else first[0] - second[0]
+            values = np.stack(first[0]) - (0.0 if second is None else np.stack(second[0]))
             return resampled_interval(values, self.store.units)
         if second is None:
             return interval(*first, groups=groups)
