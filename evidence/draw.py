@@ -254,15 +254,12 @@ def by_rate() -> Figure:
     from matplotlib import pyplot as plt
 
     rows = paper_rows()
-    panels = list(dict.fromkeys((row["data"], row["optimiser"]) for row in rows))
-    across = min(len(panels), 3)
-    down = -(-len(panels) // across)
+    sets = list(dict.fromkeys(row["data"] for row in rows))
+    panels = [(data, optimiser) for optimiser in OPTIMISERS for data in sets]
     figure, axes = plt.subplots(
-        down, across, figsize=(3.7 * across, 3.1 * down), layout="constrained", squeeze=False
+        len(OPTIMISERS), len(sets), figsize=(2.9 * len(sets), 5.6), layout="constrained", squeeze=False
     )
-    for axis in axes.flat[len(panels) :]:
-        axis.set_visible(False)
-    for axis, (data, optimiser) in zip(axes.flat, panels, strict=False):
+    for axis, (data, optimiser) in zip(axes.flat, panels, strict=True):
         own = [row for row in rows if (row["data"], row["optimiser"]) == (data, optimiser)]
         for (method, d), (title, colour) in CURVES.items():
             found = [row for row in own if row["method"] == method and d in ("", row["dilution"])]
@@ -280,10 +277,10 @@ def by_rate() -> Figure:
         top = max(float(row["top-1"]) for row in own)
         axis.set_ylim(top - 30, top + 1.5)
         axis.set_title(f"{NAMES.get(data, data)}, {OPTIMISERS[optimiser]}", loc="left", fontsize=9.5)
-        axis.set_xlabel("learning rate", fontsize=8.5)
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
-    axes[0, 0].set_ylabel("top-1, %", fontsize=8.5)
+    figure.supxlabel("learning rate", fontsize=8.5)
+    figure.supylabel("top-1, %", fontsize=8.5)
     axes[0, 0].legend(fontsize=7.5, frameon=False, loc="lower right")
     return figure
 

@@ -25,8 +25,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from run import RESULTS, keep, sha256
 from scipy import stats
+from users import METHODS as USERS
 
 from hace.errors import HaceError
+from hace.paper.printed import paper_tables
+from hace.paper.recipes import PROBE_RATE
 from hace.study import StudyResults
 
 HERE = Path(__file__).parent
@@ -34,6 +37,8 @@ BASE_RATES = {  # half decades: three decades for each optimiser
     "adamw": (1e-4, 3e-4, 1e-3, 3e-3, 1e-2, 3e-2, 1e-1),
     "sgd": (0.05, 0.15, 0.5, 1.5, 5.0, 15.0, 50.0),
 }
+NAMES = {"cub200": "CUB-200", "clinc150": "CLINC150", "cifar100": "CIFAR-100", "cars": "Cars"}
+PRINTED = {"nabirds": "NABirds", "aircraft": "FGVC-Aircraft", "cifar100": "CIFAR-100"}
 ENDED = ("finished", "diverged")
 CONFIRMED = "sce,hace,hace_tuned,sce_paths,sce_paths_0.5,soft_margin"
 SITUATIONS = ("", "5 a class", "5 a class + parent", "40% wrong within parent")
@@ -68,6 +73,7 @@ STATES = {
     "5 a class + parent": "5 per class, rest coarse",
     "40% wrong within parent": "40% wrong, same group",
 }
+KINDS = ("all", "coarse")  # labels of what users would pick
 PARTS = (
     "paper-cub200", "paper-clinc150", "paper-cifar100", "confirm-cars", "confirm-cub200-resnet50", "confirm-hwu64",
     "paper-cars", "users-cub200", "users-clinc150", "users-hwu64", "users-cub200-resnet50", "users-cars",
@@ -105,7 +111,7 @@ def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
     what, _, name = part.partition("-")
     if what == "users":
         found = SETS[name]
-        for labels in ("all", "coarse"):
+        for labels in KINDS:
             place = [name, str(data / found.features), str(_tree(found, data)), "--labels", labels]
             yield [sys.executable, str(HERE / "users.py"), *place, "--keep", str(work / "users")]
     elif what == "paper":
@@ -142,7 +148,8 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
         cwd=HERE,
     ).stdout.strip()
     rows: list[dict[str, Any]] = []
-    about: dict[str, Any] = {}
+    users = RESULTS / "users" / "about.json"
+    about: dict[str, Any] = json.loads(users.read_text(encoding="utf-8")) if users.exists() else {}
     for part in parts:
         what, _, name = part.partition("-")
         if what == "paper":
@@ -157,22 +164,41 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
                     keep(folder, RESULTS / f"{part}-{by}", shown, inputs, protocol=commit)
         else:
             for path in sorted((work / "users").glob(f"{name}-*.csv")):
+                if path.stem.removeprefix(f"{name}-") not in KINDS or len(_read(path)) < len(USERS):
+                    continue  # of another dataset whose name starts alike, or not finished
                 (RESULTS / "users").mkdir(exist_ok=True)
                 (RESULTS / "users" / path.name).write_bytes(path.read_bytes())
                 about.setdefault("tables", {})[path.name] = {
                     "command": f"python evidence/protocol.py {part} --data DATA --work WORK",
                     "protocol": commit,
                 }
-                (RESULTS / "users" / "about.json").write_text(f"{json.dumps(about, indent=2)}\n")
+    if about:
+        for labels in KINDS:
+            _write(RESULTS / "users" / f"{labels}.csv", users_by_method(RESULTS / "users", labels))
+            command = "python evidence/protocol.py --data DATA --work WORK --collect"
+            about["tables"][f"{labels}.csv"] = {"command": command, "protocol": commit}
+        users.write_text(f"{json.dumps(about, indent=2)}\n", encoding="utf-8")
     keep_claims(commit)
     if rows:
         target = RESULTS / "paper-protocol"
         target.mkdir(exist_ok=True)
-        _write(target / "runs.csv", rows_by_setting(rows))
-        _write(target / "pairings.csv", pairings(rows))
-        _write(target / "same-rates.csv", same_rates(rows))
-        made = "python evidence/protocol.py paper-cub200 paper-clinc150 paper-cifar100 paper-cars --data DATA --work WORK"
-        (target / "about.json").write_text(f'{{\n  "command": "{made}",\n  "protocol": "{commit}"\n}}\n')
+        for table, made in (("runs", rows_by_setting), ("pairings", pairings), ("same-rates", same_rates)):
+            _replace(target / f"{table}.csv", made(rows))
+        _write(target / "printed.csv", beside_printed(_read(target / "runs.csv")))
+        _write(target / "base-rates.csv", by_base_rate(_read(target / "pairings.csv")))
+        command = "python evidence/protocol.py paper-cub200 paper-clinc150 paper-cifar100 paper-cars --data DATA --work WORK"
+        (target / "about.json").write_text(f'{{\n  "command": "{command}",\n  "protocol": "{commit}"\n}}\n')
+
+
+def users_by_method(folder: Path, labels: str) -> list[dict[str, str]]:
+    """What users would pick, in short: top-1, severity and seconds of the fit, a row per method and a column per dataset."""
+    rows = {method: {"method": method} for method in USERS}
+    for name, title in (NAMES | CONFIRMATION).items():
+        path = folder / f"{name}-{labels}.csv"
+        for found in _read(path) if path.exists() else []:
+            said = f"{found['top-1']}, {found['severity']}, {found['fit, s']} s"
+            rows[found["method"]][title] = said if found["severity"] else "failed"
+    return list(rows.values())
 
 
 def keep_claims(commit: str) -> None:
@@ -198,9 +224,7 @@ def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
     found: dict[tuple[str, str], dict[str, str]] = {}
     signs: dict[tuple[str, str], list[str]] = {}
     for title, path in files.items():
-        with path.open(encoding="utf-8", newline="") as file:
-            effects = list(csv.DictReader(file))
-        for e in effects:
+        for e in _read(path):
             if (e["minus"], e["metric"]) != ("cross-entropy", metric):
                 continue
             key = e["labels"], e["method"]
@@ -278,6 +302,42 @@ def pairings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return shown
 
 
+def beside_printed(runs: list[dict[str, str]]) -> list[dict[str, str]]:
+    """HACE minus cross-entropy in each pair: as the paper prints its probes, and in ours at its preset's base rate."""
+    ours = [row for row in runs if (row["optimiser"], row["base rate"]) == ("adamw", f"{PROBE_RATE:g}")]
+    top1 = {(r["data"], r["method"], r["dilution"], r["pairing"]): float(r["top-1"]) for r in ours}
+    printed = paper_tables()["probe_matched"]
+    rows: list[dict[str, str]] = []
+    for d, pairing in ((d, pairing) for pairing in ("standard", "adjusted") for d in (0.2, 0.5, 0.7)):
+        row = {"d": f"{d:g}", "pairing": pairing}
+        for data, title in PRINTED.items():
+            pair = {"dataset": data, "dilution": d, "pairing": pairing}
+            hace, sce = (printed.value(**pair, method=method) for method in ("hace", "sce"))
+            row[f"paper: {title}"] = f"{hace - sce:+.2f}"
+        for data in dict.fromkeys(r["data"] for r in ours):
+            sce = top1[data, "sce", f"{d:g}" if pairing == "standard" else "", pairing]
+            row[f"ours: {NAMES[data]}"] = f"{top1[data, 'hace', f'{d:g}', pairing] - sce:+.2f}"
+        rows.append(row)
+    means = {name: f"{mean(float(row[name]) for row in rows):+.2f}" for name in list(rows[0])[2:]}
+    return [*rows, {"d": "mean", "pairing": "", **means}]
+
+
+def by_base_rate(pairings: list[dict[str, str]]) -> list[dict[str, str]]:
+    """The best of six minus the best of four, and the pairs ahead: a row per base rate, a column per dataset.
+
+    Bold where the protocol says "reproduced": the interval is above 0, and at least five of six pairs are ahead.
+    """
+    found: dict[tuple[str, str], dict[str, str]] = {}
+    for row in pairings:
+        key = row["optimiser"], row["base rate"]
+        text = f"{row['difference']} {row['difference (detail)']}"
+        if row["difference (detail)"].startswith("[+") and float(row["pairs ahead, of 6"]) >= 5:
+            text = f"**{text}**"
+        cells = found.setdefault(key, {"optimiser": key[0], "base rate": key[1]})
+        cells[NAMES[row["data"]]] = f"{text}, {row['pairs ahead, of 6']}"
+    return list(found.values())
+
+
 def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The best of all rates on the test samples, for cross-entropy and for HACE at each dilution, which has no larger rate.
 
@@ -339,6 +399,19 @@ def _number(value: Any) -> float:
 
 def _plain(value: Any) -> Any:
     return "" if value is None or value != value else value
+
+
+def _replace(path: Path, rows: list[dict[str, Any]]) -> None:
+    """Write these rows; those of datasets that are not among them stay."""
+    kept = _read(path) if path.exists() else []
+    new = {row["data"] for row in rows}
+    found = [row for row in kept if row["data"] not in new] + rows
+    _write(path, sorted(found, key=lambda row: list(SETS).index(row["data"])))
+
+
+def _read(path: Path) -> list[dict[str, str]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
 
 
 def _write(path: Path, rows: list[dict[str, Any]]) -> None:

@@ -155,6 +155,7 @@ class PerLevel:
             [[*path[:depth], *[path[-1]] * (depth - len(path))] if levels else path[-1:] for path in paths]
         )
         self.path[:, -1] = h.leaf_nodes
+        self.path = self.path[:, [len(set(level)) > 1 for level in self.path.T]]  # a root says nothing
 
     def fit(self, x: np.ndarray, nodes: np.ndarray) -> None:
         """Fit on node indices; a label above a level says nothing there."""

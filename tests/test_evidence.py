@@ -327,6 +327,31 @@ def test_the_papers_pairs_and_the_same_rates(monkeypatch: pytest.MonkeyPatch) ->
     assert [by_d[d]["difference"] for d in (0.2, 0.5, 0.7)] == [
         "+0.00"
     ] * 3  # both at l, the largest of cross-entropy
+    (cells,) = protocol.by_base_rate([{k: str(v) for k, v in row.items()} | {"data": "cars"}])
+    assert cells["Cars"] == "**+4.00 [+4.00, +4.00]**, 6.0"
+    (cells,) = protocol.by_base_rate([{**row, "data": "cars", "pairs ahead, of 6": "4.9"}])
+    assert cells["Cars"] == "+4.00 [+4.00, +4.00], 4.9"
     assert {part.partition("-")[2] for part in protocol.PARTS} == set(protocol.SETS)
     for part in protocol.PARTS:
         assert list(protocol.commands(part, Path("data"), Path("work")))
+
+
+def test_the_papers_pairs_are_beside_the_printed_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both differences are HACE minus cross-entropy; results of other datasets stay when one is kept anew."""
+    monkeypatch.syspath_prepend(ROOT / "evidence")
+    protocol = importlib.import_module("protocol")
+    setting = {"data": "cars", "optimiser": "adamw", "base rate": "0.003"}
+    runs = [{**setting, "method": "sce", "dilution": "", "pairing": "adjusted", "top-1": "50"}]
+    for d in ("0.2", "0.5", "0.7"):
+        runs += [{**setting, "method": "sce", "dilution": d, "pairing": "standard", "top-1": "40"}]
+        for pairing in ("standard", "adjusted"):
+            runs += [{**setting, "method": "hace", "dilution": d, "pairing": pairing, "top-1": "51"}]
+    rows = protocol.beside_printed(runs)
+    assert [row["ours: Cars"] for row in rows] == ["+11.00"] * 3 + ["+1.00"] * 3 + ["+6.00"]
+    assert rows[0]["paper: CIFAR-100"] == f"{96.48 - 95.53:+.2f}"
+    table = tmp_path / "table.csv"
+    protocol._write(table, [{"data": "cars", "x": "1"}, {"data": "cub200", "x": "2"}])
+    protocol._replace(table, [{"data": "cars", "x": "3"}])
+    assert protocol._read(table) == [{"data": "cub200", "x": "2"}, {"data": "cars", "x": "3"}]
