@@ -6,8 +6,11 @@ Nothing here reads or writes a file; :mod:`hace.lab.train.train` does the epochs
 from __future__ import annotations
 
 import copy
+import gc
 import math
+import sys
 import time
+import traceback
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
@@ -34,11 +37,6 @@ LOST = (
     "A process of this job was lost, or did not answer in time ({reason}). The job ends here; the same command resumes from "
     "the last checkpoint."
 )
-
-# Groups that have ended. Whoever lets go of a group last waits for its threads, and holds the interpreter's lock while it
-# does; a thread that still waits for that lock, to let go of a tensor, then waits forever. Left to the model, that happens
-# right after the last broadcast. Here a group outlives its model, and its threads have long come to rest.
-_ended: list[Any] = []
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,14 @@ def join_processes(device: str = "auto", timeout: float = 600.0) -> Iterator[Pro
         raise HaceError(LOST.format(reason=str(error).strip().splitlines()[0].split(". ")[0])) from error
     finally:
         if joined and dist.is_initialized():
-            _ended.append(dist.group.WORLD)
+            # The model goes first: then destroying the group waits for its threads with the interpreter's lock released. A
+            # thread that has yet to let go of a tensor would deadlock a model that waits for it, and abort an interpreter
+            # that ends without waiting.
+            error = sys.exc_info()[1]
+            while error is not None:  # its frames hold the model
+                traceback.clear_frames(error.__traceback__)
+                error = error.__context__
+            gc.collect()
             dist.destroy_process_group()
 
 

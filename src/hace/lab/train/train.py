@@ -88,17 +88,31 @@ def train(
         DataError: Data that are missing or do not fit.
         Stopped: By Ctrl-C or SIGTERM, after the step was finished and saved.
     """
-    with ExitStack() as stack:
-        group = stack.enter_context(join_processes(config.device, config.timeout))
+    with join_processes(config.device, config.timeout) as group:
         say = (say or _to_stderr) if group.main else lambda message: None
+        _train_together(group, config, Path(folder), resume, progress if group.main else None, report, say)
+        return read_run(folder)
+
+
+def _train_together(
+    group: ProcessGroup,
+    config: TrainConfig,
+    folder: Path,
+    resume: bool,
+    progress: Start | None,
+    report: Report | None,
+    say: Say,
+) -> None:
+    """Train, evaluate and write. What talks to the group lives here, so that it is gone before the group is."""
+    with ExitStack() as stack:
         if note := fallback_note(config.device, group.device):
             say(note)
         dataset = data_of(config.data)
         task = training_task(dataset, config, group)
         view = Preprocessing.of(task.train, config.image_size)
         data = replace(DataPrint.of(dataset), source={"preprocessing": view.to_dict()})
-        writer, finished = stack.enter_context(_opened(group, Path(folder), config, data, task.hierarchy))
-        log = RunLog(config, Path(folder), data, writer, say, report)
+        writer, finished = stack.enter_context(_opened(group, folder, config, data, task.hierarchy))
+        log = RunLog(config, folder, data, writer, say, report)
         if writer is not None and writer.damage:
             say(f"Making the run in {folder} again. {writer.damage}")
         if finished:
@@ -110,14 +124,13 @@ def train(
             _restore(training, log, resume)
             try:
                 with catch_signals() as stop:
-                    _train(training, log, stop, progress if group.main else None)
+                    _train(training, log, stop, progress)
                     _finish(training, log, stop)
             except DivergedError as error:
                 log.diverged(training, error)
         if dataset.broken:
             say(broken_text(dataset))
         group.share(b"")  # the others read what the first has written
-        return read_run(folder)
 
 
 def training_task(data: Dataset[Any], config: TrainConfig, group: ProcessGroup) -> Task[Samples]:
