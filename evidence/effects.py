@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.lab.report.conformal import SURE_DETAIL
+from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL
 from hace.lab.report.method_tables import calibrated
 from hace.lab.report.results import (
     BY_LEVEL,
@@ -29,6 +29,7 @@ from hace.lab.report.results import (
     level_names,
     method_title,
 )
+from hace.lab.runs.samples import has_siblings
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
 
@@ -65,6 +66,9 @@ def metrics(results: Results) -> list[Metric]:
     found = [m for m in HEADLINES if m.title not in ("HD@20", "iF1", "full path", "AURC")]
     found += [Metric((BY_LEVEL, name), f"accuracy, {name}") for name in names[:-1]]
     found += [Metric(SURE_DETAIL, "detail at 95%")] if names else []
+    # A class that is alone below its parent has no label to lose: its parent's says as much.
+    some_alone = hierarchy is not None and not has_siblings(hierarchy)[hierarchy.leaf_nodes].all()
+    found += [Metric((DERIVED, SIBLINGS), "top-1, classes with siblings")] if some_alone else []
     raw = [Metric((ECE_BY_LEVEL, name), "ECE", higher=False) for name in names[-1:]]
     return [*found, *raw, *(calibrated(m) for m in raw)]
 
