@@ -70,13 +70,14 @@ NAMES = {"cub200": "CUB-200", "cifar100": "CIFAR-100", "clinc150": "CLINC150", "
 OPTIMISERS = {"adamw": "AdamW", "sgd": "SGD"}
 NAMED = {  # in the picture of every method: title in results, and where its name is, in points from its mark
     "HACE, uniform profile": (-8, -12, "right"),
+    "HACE": (-8, -4, "right"),
     "HACE, shuffled tree": (-8, 6, "right"),
     "path sums": (-8, -12, "right"),
-    "path sums s=0.5": (8, 5, "left"),
+    "path sums s=0.5": (6, -13, "left"),
     "soft margin τ=1": (8, 5, "left"),
     "soft margin τ=5": (8, 5, "left"),
     "HXE α=0.5": (-8, 6, "right"),
-    "soft labels β=10": (-8, 6, "right"),
+    "soft labels β=10": (-8, -9, "right"),
     "cross-entropy, label smoothing 0.1": (8, 6, "left"),
     "SimLoss r=0.1": (8, 6, "left"),
 }

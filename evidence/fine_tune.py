@@ -1,6 +1,6 @@
 """Fine-tuning on CUB-200: python evidence/fine_tune.py STUDY --photos FOLDER --data FOLDER --work FOLDER [--dry-run]
 
-    python evidence/fine_tune.py clean --photos photos --data data --work work    # all labels known, four methods
+    python evidence/fine_tune.py clean --photos photos --data data --work work    # all labels known, three methods
     python evidence/fine_tune.py coarse --photos photos --data data --work work   # 80% of the labels known only to their parent
 
 The last stage of an EfficientNet-Lite0 trained on ImageNet: its last block, its last convolution and a new head that starts
@@ -162,7 +162,7 @@ def recipe(dataset: str, model: str) -> TrainConfig:
 _CLEAN = Preset(
     "fine-tuning: all labels",
     "train",
-    ("sce", "hace", "sce_paths_0.5", "soft_margin"),
+    ("sce", "hace", "soft_margin"),
     (NAME,),
     models=(MODEL,),
     seeds=3,
