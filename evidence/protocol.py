@@ -26,6 +26,7 @@ import numpy as np
 from run import RESULTS, keep, sha256
 from scipy import stats
 from users import METHODS as USERS
+from write import EDGE, at_edge
 
 from hace.errors import HaceError
 from hace.paper.printed import paper_tables
@@ -73,6 +74,7 @@ STATES = {
     "5 a class + parent": "5 per class, rest coarse",
     "40% wrong within parent": "40% wrong, same group",
 }
+RATES = tuple(2.0**k for k in range(9))  # of the confirmation: 4 to 64, and two more on each side where a search asked for them
 KINDS = ("all", "coarse")  # labels of what users would pick
 PARTS = (
     "paper-cub200", "paper-clinc150", "paper-cifar100", "confirm-cars", "confirm-cub200-resnet50", "confirm-hwu64",
@@ -161,7 +163,7 @@ def collect(parts: list[str], data: Path, work: Path) -> None:
                     path = data / SETS[name].features
                     inputs = {name: {"file": path.name, "sha256": sha256(path)}}
                     shown = f"hace {shlex.join(command[3:-6])}".replace(str(data), "DATA")
-                    keep(folder, RESULTS / f"{part}-{by}", shown, inputs, protocol=commit)
+                    keep(folder, RESULTS / f"{part}-{by}", shown, inputs, RATES, protocol=commit)
         else:
             for path in sorted((work / "users").glob(f"{name}-*.csv")):
                 if path.stem.removeprefix(f"{name}-") not in KINDS or len(_read(path)) < len(USERS):
@@ -209,15 +211,18 @@ def keep_claims(commit: str) -> None:
     target = RESULTS / "confirmation"
     target.mkdir(exist_ok=True)
     made = {}
-    for metric in ("top-1", "severity"):
-        _write(target / f"{metric}.csv", claims(files, metric))
+    for metric in ("top-1", "severity", "detail at 95%"):
+        name = f"{metric.partition(' at ')[0]}.csv"
+        _write(target / name, claims(files, metric))
         command = "python evidence/protocol.py --data DATA --work WORK --collect"
-        made[f"{metric}.csv"] = {"command": command, "protocol": commit}
+        made[name] = {"command": command, "protocol": commit}
     (target / "about.json").write_text(f"{json.dumps({'tables': made}, indent=2)}\n", encoding="utf-8")
 
 
 def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
     """Each method minus cross-entropy by labels and dataset, bold where Holm's p is below 0.05, and the verdict.
+
+    Marked where the search of a seed, the method's or that of cross-entropy, ended at its smallest or largest rate.
 
     Confirmed: bold with the same sign on at least two datasets, and on none with the other.
     """
@@ -230,7 +235,8 @@ def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
             key = e["labels"], e["method"]
             text, sure = f"{e['difference']} [{e['low']}, {e['high']}]", float(e["holm"]) < 0.05
             row = found.setdefault(key, {"labels": STATES[e["labels"]], "method": e["method"]})
-            row[title] = f"**{text}**" if sure else text
+            edge = EDGE if {e["method"], "cross-entropy"} & at_edge(path.parent, e["labels"]) else ""
+            row[title] = (f"**{text}**" if sure else text) + edge
             signs.setdefault(key, []).extend([e["difference"][0]] if sure else [])
     for key, row in found.items():
         confirmed = len(signs[key]) >= 2 and len(set(signs[key])) == 1
