@@ -298,14 +298,14 @@ def _labels_of(ctx: Any) -> BatchLabels | None:
 run_loss: Callable[..., Tensor] = _KernelLoss.apply  # type: ignore[attr-defined]  # `kernel_loss` in eager mode
 
 
-def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
-    """(B, N) log q* of every node of a tree, without gradient."""
+def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor, nodes: Tensor | None = None) -> Tensor:
+    """(B, N) log q* of every node of a tree, without gradient; ``nodes`` are those of the columns, in eager mode only."""
     if compiling():
         return _node_log_probs_op(z, parent, level)
     z = z.detach().contiguous()
-    out = torch.empty_like(z)
+    out = z.new_empty(len(z), len(level))
     _kernels.node_log_probs(
-        *(z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), level.data_ptr()),
+        *(z.data_ptr(), *z.shape, len(level), *map(address, (out, parent, level, nodes))),
         torch.get_num_threads(),
     )
     return out

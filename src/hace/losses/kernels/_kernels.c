@@ -249,10 +249,11 @@ static PyObject *lca_group_loss(PyObject *self, PyObject *const *args, Py_ssize_
 
 static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("node_log_probs", count, 7)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .log_probs = POINTER(float *, 3), .parent = POINTER(const int64_t *, 4), .level = POINTER(const int32_t *, 5)};
-    int64_t threads = NUMBER(6);
+    if (!arguments("node_log_probs", count, 9)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(3),
+               .log_probs = POINTER(float *, 4), .parent = POINTER(const int64_t *, 5), .level = POINTER(const int32_t *, 6),
+               .node = POINTER(const int64_t *, 7)};
+    int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
     return finish_tree(&job, dense_rows, threads);
 }
@@ -319,7 +320,7 @@ static PyObject *level_masses(PyObject *self, PyObject *const *args, Py_ssize_t 
                .top = POINTER(float *, 6), .worth = POINTER(double *, 7)};
     int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, level_rows, threads);
+    return finish_tree(&job, level_rows, threads);
 }
 
 static PyObject *walk_down(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -383,7 +384,7 @@ static PyMethodDef methods[] = {
     {"dag_loss", (PyCFunction)(void (*)(void))dag_loss, METH_FASTCALL,
      "Losses (and gradients) of samples over a DAG."},
     {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
-     "log q* of every node of a tree."},
+     "log q* of every node of a tree, from scores of the nodes, or of leaves at some of them."},
     {"best_answers", (PyCFunction)(void (*)(void))best_answers, METH_FASTCALL,
      "The answers of greatest expected worth on a tree."},
     {"best_columns", (PyCFunction)(void (*)(void))best_columns, METH_FASTCALL,

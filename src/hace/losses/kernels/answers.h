@@ -336,26 +336,36 @@ INLINE void take_better(const LevelBest *other, LevelBest *best) {
     const vint better = (other->mass > best->mass) | ((other->mass == best->mass) & (other->node < best->node));
     choose(&better, &other->mass, &best->mass, &best->mass);
     best->node = (better & other->node) | (~better & best->node);
-    best->squares += other->squares;
 }
 
-/* One tile of nodes, by level: inner nodes at 2 * level, leaves behind them. */
-INLINE void gather_levels(const Job *job, const v8 *cell, int64_t start, int64_t width, LevelBest *found) {
-    for (int64_t c = 0; c < width; c++) {
-        const int64_t v = start + c;
-        LevelBest *here = found + 2 * job->level[v] + !is_inner(job->level, v, job->nodes);
-        if (job->answer) {
-            const vint better = cell[c] > here->mass;
-            choose(&better, &cell[c], &here->mass, &here->mass);
-            here->node = (better & (int32_t)v) | (~better & here->node);
+/* Nodes of one level, side by side. */
+INLINE void gather_nodes(const Job *job, int size, const v8 *cell, int64_t v, LevelBest *here) {
+    if (job->answer) {
+        LevelBest found = {.mass = cell[0], .node = (vint){0} + (int32_t)v};
+        for (int j = 1; j < size; j++) {
+            const vint better = cell[j] > found.mass;
+            choose(&better, &cell[j], &found.mass, &found.mass);
+            found.node = (better & (int32_t)(v + j)) | (~better & found.node);
         }
-        if (job->worth) {
-            v8 square = 2.0f * cell[c];
-            d8 wide;
-            exponential(&square);
-            widen(&square, &wide);
-            here->squares += wide;
-        }
+        take_better(&found, here);
+    }
+    if (job->worth) {
+        v8 square[4], sum;
+        d8 wide;
+        for (int j = 0; j < size; j++) square[j] = 2.0f * cell[j];
+        exponentials(square, size);
+        add_block(size, square, &sum);
+        widen(&sum, &wide);
+        here->squares += wide;
+    }
+}
+
+/* Leaves of a tile, in blocks of one parent. */
+INLINE void gather_leaves(const Job *job, int size, const Place **block, int64_t start, int64_t end, const v8 *cell,
+                          LevelBest *found) {
+    for (; (*block)->node < end; ++*block) {
+        const int64_t v = (*block)->node;
+        gather_nodes(job, size, cell + v - start, v, found + 2 * job->level[v] + 1);
     }
 }
 
@@ -368,20 +378,28 @@ EVERY_CPU static void level_rows(Share *share) {
         none[l] = (LevelBest){.mass = (v8){0} - INFINITY, .node = (vint){0} + (int32_t)n};
     for (int64_t v = n - 1; v >= 0 && !share->failed; v--) /* where all masses are 0 the first node counts, too */
         none[2 * job->level[v] + !is_inner(job->level, v, n)].node = (vint){0} + (int32_t)v;
+    Places at;
+    open_places(job->places, &at);
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
+        const Place *inner = at.list[INNER], *four = at.list[FOURS], *two = at.list[TWOS], *one = at.list[ONES];
         const float *x[GROUP];
         v8 cell[TILE];
         for (int r = 0; r < GROUP; r++) x[r] = job->z + (b + (r < count ? r : 0)) * n;
         memcpy(found, none, (size_t)(2 * (levels + 1)) * sizeof(LevelBest));
         for (int64_t start = 0; start < n; start += TILE) {
-            const int64_t width = start + TILE < n ? TILE : n - start;
-            to_cells(x, start, width, cell);
-            gather_levels(job, cell, start, width, found);
+            const int64_t end = start + TILE < n ? start + TILE : n;
+            to_cells(x, start, end - start, cell);
+            for (; inner->node < end; inner++)
+                gather_nodes(job, 1, cell + inner->node - start, inner->node, found + 2 * job->level[inner->node]);
+            gather_leaves(job, 4, &four, start, end, cell, found);
+            gather_leaves(job, 2, &two, start, end, cell, found);
+            gather_leaves(job, 1, &one, start, end, cell, found);
         }
         for (int64_t l = 1; l <= levels; l++) {
-            if (l > 1) take_better(&found[2 * l - 1], &found[2 * l + 1]); /* leaves of the levels above */
-            take_better(&found[2 * l + 1], &found[2 * l]);
+            LevelBest *leaves = found + 2 * l + 1, *all = found + 2 * l;
+            if (l > 1) take_better(leaves - 2, leaves), leaves->squares += leaves[-2].squares; /* those of the levels above */
+            take_better(leaves, all), all->squares += leaves->squares;
             for (int r = 0; r < count; r++) {
                 const int64_t at = (b + r) * levels + l - 1;
                 if (job->answer) job->answer[at] = found[2 * l].node[r], job->top[at] = found[2 * l].mass[r];
@@ -416,13 +434,8 @@ static void walk_rows(Share *share) {
     }
 }
 
-/* (rows, cols) -> (rows, nodes): column c to node[c], and -inf to all others. */
+/* (rows, cols) -> (rows, nodes). */
 static void spread_rows(Share *share) {
     const Job *job = share->job;
-    for (int64_t b = share->from; b < share->to; b++) {
-        const float *z = job->z + b * job->cols;
-        float *out = job->out + b * job->nodes;
-        for (int64_t v = 0; v < job->nodes; v++) out[v] = -INFINITY;
-        for (int64_t c = 0; c < job->cols; c++) out[job->node[c]] = z[c];
-    }
+    for (int64_t b = share->from; b < share->to; b++) spread_row(job, b, job->out + b * job->nodes);
 }
