@@ -24,7 +24,7 @@ ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
-_BLOCK = 1 << 22  # (sample, node) entries worked on at once, about: temporaries of 16 MiB, which the allocator keeps
+_BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
 @dataclass(frozen=True, eq=False)

@@ -467,10 +467,10 @@ _path_sums_op.register_autograd(_turn_round, setup_context=_keep_tree)
 class AnswerTable(NamedTuple):
     """What an answer v is worth: factor * scale_v S_v + inside_v P_v + constant_v, where S_v = S_parent + gain_v P_v.
 
-    P_v is the mass of the leaves at or below v, and ``start`` is S at the top; no answer below v is worth more than v and
-    reach_v P_v together. All by node: ``level`` in int32, the tops'
-    being 0, the others in float64. ``sample``, or None, adds sum_v sample_v P_v over the leaves, a term of the sample alone.
-    ``order`` in int64, or None: only leaves are answers, and this is their order.
+    P_v is the mass of the leaves at or below v, and ``start`` is S at the top. No answer below v is worth more than v and
+    reach_v P_v together. All by node: ``level`` in int32, the tops' being 0, the others in float64. ``sample``, or None, adds
+    sum_v sample_v P_v over the leaves, a term of the sample alone. ``order`` in int64, or None: only leaves are answers, and
+    this is their order.
     """
 
     level: Tensor
