@@ -32,7 +32,7 @@ x as with u, so the deeper x scores no more for it than u does, and for a leaf i
 Branches that cannot reach the best answer known are dropped; the path of the most probable leaf has a good one to begin
 with. Running sums over the leaves give each G in two look-ups. A sample takes O(n) to read its scores and O(depth) for each
 node that is looked at: at worst O(N x depth), in practice a few dozen nodes. Where the depth of the true leaf does not matter
-(K = 1), the compiled kernel looks at every answer instead, which is faster. On a DAG every answer is compared.
+(K = 1), the compiled kernel searches eight samples side by side. On a DAG every answer is compared.
 """
 
 from __future__ import annotations
@@ -272,6 +272,7 @@ def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> kernels.An
         scale=measure.scale,
         inside=measure.inside[:, 0].contiguous(),
         constant=measure.constant,
+        reach=measure.reach,
         sample=sample,
         order=torch.from_numpy(np.array(h.labels, dtype=np.int64)) if leaves_only else None,
         start=measure.start,
@@ -288,7 +289,7 @@ def best_answers(
     """
     if measure.inside.shape[1] == measure.weight.numel() == 1:
         table = _answer_table(hierarchy, measure, candidates == "leaves")
-        if kernels.served(log_q, *table[:7]):
+        if kernels.served(log_q, *table[:8]):
             nodes, probabilities, values = kernels.best(log_q, table, TIE)
             _refuse_silent(nodes < 0)
             nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes

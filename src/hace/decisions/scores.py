@@ -24,7 +24,7 @@ ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
-_BLOCK = 1 << 21  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
+_BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
 @dataclass(frozen=True, eq=False)
@@ -349,8 +349,8 @@ def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -
 
 
 def row_blocks(rows: int, width: int) -> Iterator[slice]:
-    """Slices of rows that bound the memory of work on (rows, width)."""
-    step = max(1, _BLOCK // max(width, 1))
+    """Slices of rows, equally many in each, that bound the memory of work on (rows, width)."""
+    step = max(1, -(-rows // max(1, round(rows * width / _BLOCK))))
     for start in range(0, rows, step):
         yield slice(start, min(start + step, rows))
 

@@ -33,10 +33,12 @@ class TreeLCA:
     """
 
     def __init__(self, parent_nodes: IntArray) -> None:
-        self._tables = [parent_nodes.astype(np.int32)]
-        while len(self._tables[-1]) > 1 << (len(self._tables) - 1):
-            last, step = self._tables[-1], 1 << (len(self._tables) - 1)
-            self._tables.append(np.minimum(last[:-step], last[step:]))
+        tables = [parent_nodes.astype(np.int32)]
+        while len(tables[-1]) > 1 << (len(tables) - 1):
+            last, step = tables[-1], 1 << (len(tables) - 1)
+            tables.append(np.minimum(last[:-step], last[step:]))
+        self._start = np.cumsum([0, *map(len, tables[:-1])])
+        self._minima = np.concatenate(tables)  # of 2^k parents from each node on, for k = 0, 1, ...
 
     def __call__(self, u: IntArray, v: IntArray) -> IntArray:
         """Node index of the LCA of each pair, -1 where only the virtual root is above both."""
@@ -45,10 +47,8 @@ class TreeLCA:
         apart = np.flatnonzero(low < high)
         low, high = low[apart] + 1, high[apart]
         power = np.frexp(high - low + 1)[1] - 1  # floor(log2(length))
-        for k in np.unique(power).tolist():
-            at = power == k
-            table = self._tables[k]
-            out[apart[at]] = np.minimum(table[low[at]], table[high[at] + 1 - (1 << k)])
+        start = self._start[power]
+        out[apart] = np.minimum(self._minima[start + low], self._minima[start + high + 1 - (1 << power)])
         return out
 
 

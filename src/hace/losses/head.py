@@ -227,6 +227,8 @@ class Head(TableModule):
 
     def aggregate(self, z: Tensor) -> Tensor:
         """(B, C) logits -> (B, N) log q*."""
+        if self.hierarchy.is_tree and self.outputs != "nodes" and kernels.served(z, self.parent):
+            return kernel_log_probs(z, self.parent, self.level, self.leaf_nodes)
         z = self.to_nodes(z, -torch.inf)
         if not self.hierarchy.is_tree:
             return numerics.dag_log_probs(z, self.ancestor, self.descendant)

@@ -37,7 +37,7 @@ _as_value: Callable[[Any], int | str] = getattr(torch._C.DispatchKeySet, "raw_re
 # operators alone.
 exporting: Callable[[], bool] = getattr(torch.compiler, "is_exporting", torch.compiler.is_compiling)
 
-_INTERFACE = 10  # of the extension this package is written for: a build of other source takes other arguments
+_INTERFACE = 11  # of the extension this package is written for: a build of other source takes other arguments
 
 _kernels: Any
 try:
@@ -298,14 +298,14 @@ def _labels_of(ctx: Any) -> BatchLabels | None:
 run_loss: Callable[..., Tensor] = _KernelLoss.apply  # type: ignore[attr-defined]  # `kernel_loss` in eager mode
 
 
-def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor) -> Tensor:
-    """(B, N) log q* of every node of a tree, without gradient."""
+def kernel_log_probs(z: Tensor, parent: Tensor, level: Tensor, nodes: Tensor | None = None) -> Tensor:
+    """(B, N) log q* of every node of a tree, without gradient; ``nodes`` are those of the columns, in eager mode only."""
     if compiling():
         return _node_log_probs_op(z, parent, level)
     z = z.detach().contiguous()
-    out = torch.empty_like(z)
+    out = z.new_empty(len(z), len(level))
     _kernels.node_log_probs(
-        *(z.data_ptr(), *z.shape, out.data_ptr(), parent.data_ptr(), level.data_ptr()),
+        *(z.data_ptr(), *z.shape, len(level), *map(address, (out, parent, level, nodes))),
         torch.get_num_threads(),
     )
     return out
@@ -467,9 +467,10 @@ _path_sums_op.register_autograd(_turn_round, setup_context=_keep_tree)
 class AnswerTable(NamedTuple):
     """What an answer v is worth: factor * scale_v S_v + inside_v P_v + constant_v, where S_v = S_parent + gain_v P_v.
 
-    P_v is the mass of the leaves at or below v, and ``start`` is S at the top. All by node: ``level`` in int32, the tops'
-    being 0, the others in float64. ``sample``, or None, adds sum_v sample_v P_v over the leaves, a term of the sample alone.
-    ``order`` in int64, or None: only leaves are answers, and this is their order.
+    P_v is the mass of the leaves at or below v, and ``start`` is S at the top. No answer below v is worth more than v and
+    reach_v P_v together. All by node: ``level`` in int32, the tops' being 0, the others in float64. ``sample``, or None, adds
+    sum_v sample_v P_v over the leaves, a term of the sample alone. ``order`` in int64, or None: only leaves are answers, and
+    this is their order.
     """
 
     level: Tensor
@@ -477,6 +478,7 @@ class AnswerTable(NamedTuple):
     scale: Tensor
     inside: Tensor
     constant: Tensor
+    reach: Tensor
     sample: Tensor | None
     order: Tensor | None
     start: float
@@ -499,7 +501,7 @@ def best(log_q: Tensor, table: AnswerTable, tie: float) -> tuple[Tensor, Tensor,
     answer = torch.empty(len(z), dtype=torch.long)
     mass, worth = torch.empty(2, len(z), dtype=torch.float64)
     _kernels.best_answers(
-        *(z.data_ptr(), *z.shape, *map(address, table[:7]), table.start, table.factor, tie),
+        *(z.data_ptr(), *z.shape, *map(address, table[:8]), table.start, table.factor, tie),
         *(answer.data_ptr(), mass.data_ptr(), worth.data_ptr(), torch.get_num_threads()),
     )
     return answer, mass, worth

@@ -249,10 +249,11 @@ static PyObject *lca_group_loss(PyObject *self, PyObject *const *args, Py_ssize_
 
 static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("node_log_probs", count, 7)) return NULL;
-    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
-               .log_probs = POINTER(float *, 3), .parent = POINTER(const int64_t *, 4), .level = POINTER(const int32_t *, 5)};
-    int64_t threads = NUMBER(6);
+    if (!arguments("node_log_probs", count, 9)) return NULL;
+    Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(3),
+               .log_probs = POINTER(float *, 4), .parent = POINTER(const int64_t *, 5), .level = POINTER(const int32_t *, 6),
+               .node = POINTER(const int64_t *, 7)};
+    int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
     return finish_tree(&job, dense_rows, threads);
 }
@@ -289,16 +290,16 @@ static PyObject *tree_places(PyObject *self, PyObject *const *args, Py_ssize_t c
 
 static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("best_answers", count, 17)) return NULL;
+    if (!arguments("best_answers", count, 18)) return NULL;
     Job job = {.z = POINTER(const float *, 0), .rows = NUMBER(1), .cols = NUMBER(2), .nodes = NUMBER(2),
                .level = POINTER(const int32_t *, 3), .gain = POINTER(const double *, 4), .scale = POINTER(const double *, 5),
                .inside = POINTER(const double *, 6), .constant = POINTER(const double *, 7),
-               .sample = POINTER(const double *, 8), .order = POINTER(const int64_t *, 9),
-               .begin = PyFloat_AsDouble(args[10]), .factor = PyFloat_AsDouble(args[11]), .tie = PyFloat_AsDouble(args[12]),
-               .answer = POINTER(int64_t *, 13), .answer_mass = POINTER(double *, 14), .worth = POINTER(double *, 15)};
-    int64_t threads = NUMBER(16);
+               .reach = POINTER(const double *, 8), .sample = POINTER(const double *, 9), .order = POINTER(const int64_t *, 10),
+               .begin = PyFloat_AsDouble(args[11]), .factor = PyFloat_AsDouble(args[12]), .tie = PyFloat_AsDouble(args[13]),
+               .answer = POINTER(int64_t *, 14), .answer_mass = POINTER(double *, 15), .worth = POINTER(double *, 16)};
+    int64_t threads = NUMBER(17);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, answer_rows, threads);
+    return finish_tree(&job, answer_rows, threads);
 }
 
 static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -319,7 +320,7 @@ static PyObject *level_masses(PyObject *self, PyObject *const *args, Py_ssize_t 
                .top = POINTER(float *, 6), .worth = POINTER(double *, 7)};
     int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, level_rows, threads);
+    return finish_tree(&job, level_rows, threads);
 }
 
 static PyObject *walk_down(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -383,7 +384,7 @@ static PyMethodDef methods[] = {
     {"dag_loss", (PyCFunction)(void (*)(void))dag_loss, METH_FASTCALL,
      "Losses (and gradients) of samples over a DAG."},
     {"node_log_probs", (PyCFunction)(void (*)(void))node_log_probs, METH_FASTCALL,
-     "log q* of every node of a tree."},
+     "log q* of every node of a tree, from scores of the nodes, or of leaves at some of them."},
     {"best_answers", (PyCFunction)(void (*)(void))best_answers, METH_FASTCALL,
      "The answers of greatest expected worth on a tree."},
     {"best_columns", (PyCFunction)(void (*)(void))best_columns, METH_FASTCALL,
@@ -408,6 +409,6 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
-    if (made) PyModule_AddIntConstant(made, "interface", 10); /* bump when functions or their arguments change */
+    if (made) PyModule_AddIntConstant(made, "interface", 11); /* bump when functions or their arguments change */
     return made;
 }

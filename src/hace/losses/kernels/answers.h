@@ -4,28 +4,38 @@
 
    With P_v the share of the leaves' mass at or below v, and S_v = S_parent + gain_v P_v,
 
-       worth_v = factor * scale_v S_v + inside_v P_v + constant_v.
+       worth_v = factor * scale_v S_v + inside_v P_v + constant_v,
 
-   Backward, every subtree's mass; forward, every answer's worth, eight samples side by side in double precision. Of equal
-   answers, to `tie`, the most probable counts, then the first: only a group in which two came close is searched for them. */
+   and no answer below v is worth more than worth_v + reach_v P_v. First every subtree's mass, then, in preorder, the worth of
+   the answers, in double precision for eight samples side by side: a subtree in which none of the eight can reach the best
+   answer on the path of its most probable leaf, or of those before, is skipped. Of equal answers, to `tie`, the most probable
+   counts, then the first: only a group in which two came close is searched for them. */
 
 typedef int64_t vlong __attribute__((vector_size(LANES * 4)));
 
 typedef struct {
     vwide worth, mass, node; /* the best answer so far */
-    vwide least;             /* what counts as equal to the best, in the second pass */
+    vwide least;             /* what a subtree must reach to be looked at; in the second pass, what counts as equal to the best */
     vwide slack;             /* how close others must come to count as equal to one of size 0: twice that, to be safe */
     vlong near;              /* whether one came so close to the best so far */
 } Best; /* of four samples: half a group */
 
 typedef struct {
-    float *only_leaves;        /* (nodes) 0 at leaves, -inf at inner nodes */
-    v8 *cell;                  /* (nodes) exponentials of the leaves */
-    vwide *sum, *stack, *path; /* (inner nodes, 2), (levels + 2, 2) twice */
+    Places at;
+    float *only_leaves;             /* (nodes) 0 at leaves, -inf at inner nodes */
+    int32_t *number, *parent, *end; /* (nodes) among the inner nodes, 0 for a leaf; -1 for none; where the subtree ends */
+    v8 *cell;                       /* (nodes) exponentials of the leaves */
+    d8 *sum;                        /* (inner nodes + 1) of subtrees; that of all first */
+    vwide *path;                    /* (levels + 2, 2) */
 } AnswerScratch;
 
 INLINE void pick(const vlong *mask, const vwide *yes, vwide *best) {
     *best = (vwide)((*mask & (vlong)*yes) | (~*mask & (vlong)*best));
+}
+
+INLINE int some_set(const vint *mask) {
+    const vlong pairs = (vlong)*mask;
+    return ((pairs[0] | pairs[1]) | (pairs[2] | pairs[3])) != 0;
 }
 
 /* A cell as two halves: as one, it is converted in vectors. */
@@ -35,87 +45,105 @@ INLINE void widen_halves(const v8 *cell, vwide *half) {
     memcpy(half, &wide, sizeof wide);
 }
 
+#define STRIDE 32 /* columns compared at once */
+
 INLINE float largest_leaf(const float *x, const float *only_leaves, int64_t n) {
     float best = -INFINITY;
-    vfloat top = (vfloat){0} - INFINITY, v, mask;
+    vfloat top[STRIDE / LANES], v, mask;
     int64_t i = 0;
-    for (; i + LANES <= n; i += LANES) {
-        load(x + i, &v);
-        load(only_leaves + i, &mask);
-        v += mask;
-        const vint more = v > top;
-        choose(&more, &v, &top, &top);
-    }
-    for (int j = 0; j < LANES; j++) best = top[j] > best ? top[j] : best;
+    for (int j = 0; j < STRIDE / LANES; j++) top[j] = (vfloat){0} - INFINITY;
+    for (; i + STRIDE <= n; i += STRIDE)
+        for (int j = 0; j < STRIDE / LANES; j++) { /* each comparison waits for the one before it */
+            load(x + i + j * LANES, &v);
+            load(only_leaves + i + j * LANES, &mask);
+            v += mask;
+            const vint more = v > top[j];
+            choose(&more, &v, &top[j], &top[j]);
+        }
+    for (int j = 0; j < STRIDE; j++) best = ((float *)top)[j] > best ? ((float *)top)[j] : best;
     for (; i < n; i++) best = x[i] + only_leaves[i] > best ? x[i] + only_leaves[i] : best;
     return best;
 }
 
-/* Exponentials of the leaves less the row's largest, and the sums of all subtrees, those of all in stack[0] and [1]. */
-INLINE void leaf_sums(const Job *job, const float *const *x, const float *top, int64_t levels, AnswerScratch *s, vwide *offset) {
-    const int64_t n = job->nodes;
-    float row[GROUP][TILE];
-    const float *rows[GROUP];
-    int64_t inner = 0;
-    for (int64_t l = 0; l < 2 * (levels + 2); l++) s->stack[l] = (vwide){0};
-    offset[0] = offset[1] = (vwide){0};
-    for (int r = 0; r < GROUP; r++) rows[r] = row[r];
-    for (int64_t start = (n - 1) / TILE * TILE; start >= 0; start -= TILE) {
-        const int64_t width = start + TILE < n ? TILE : n - start;
-        for (int r = 0; r < GROUP; r++)
-            for (int64_t i = 0; i < width; i += LANES) {
-                vfloat v, mask;
-                if (i + LANES <= width) {
-                    load(x[r] + start + i, &v);
-                    load(s->only_leaves + start + i, &mask);
-                } else {
-                    load_tail(x[r] + start + i, width - i, 0, &v);
-                    load_tail(s->only_leaves + start + i, width - i, 0, &mask);
-                }
-                v = v + mask - top[r];
-                exponential(&v);
-                store(row[r] + i, &v);
-            }
-        to_cells(rows, 0, width, s->cell + start);
-        for (int64_t c = width - 1; c >= 0; c--) {
-            const int64_t v = start + c;
-            vwide *here = s->stack + 2 * job->level[v];
-            const int leaf = !is_inner(job->level, v, n);
-            vwide sum[2];
-            if (leaf) widen_halves(&s->cell[v], sum);
-            for (int h = 0; h < 2; h++) {
-                if (!leaf) {
-                    sum[h] = here[2 + h];
-                    here[2 + h] = (vwide){0};
-                    s->sum[2 * inner + h] = sum[h];
-                } else if (job->sample) {
-                    offset[h] += sum[h] * job->sample[v];
-                }
-                here[h] += sum[h];
-            }
-            inner += !leaf;
+/* The first leaf of this score. */
+INLINE int64_t first_leaf(const float *x, const float *only_leaves, int64_t n, float score) {
+    int64_t i = 0;
+    for (vfloat v, mask; i + STRIDE <= n; i += STRIDE) {
+        vint same = {0};
+        for (int j = 0; j < STRIDE; j += LANES) {
+            load(x + i + j, &v);
+            load(only_leaves + i + j, &mask);
+            same |= v + mask == score;
         }
+        if (some_set(&same)) break;
+    }
+    while (i < n - 1 && x[i] + only_leaves[i] != score) i++;
+    return i;
+}
+
+INLINE void add_leaves(const Job *job, int size, const Place **block, int64_t end, AnswerScratch *s, d8 *offset) {
+    for (; (*block)->node < end; ++*block) {
+        d8 sum = {0}, wide;
+        for (int64_t v = (*block)->node; v < (*block)->node + size; v++) {
+            widen(&s->cell[v], &wide);
+            sum += wide;
+            if (job->sample) *offset += wide * job->sample[v];
+        }
+        s->sum[(*block)->above] += sum;
     }
 }
 
-/* Every answer's worth: the best, or with `again` the most probable of those that are as good. */
-INLINE void look_at_all(const Job *job, int64_t inner, const vwide *inverse, int again, AnswerScratch *s, Best *best) {
+/* Exponentials of the leaves less the row's largest, and the sums of all subtrees. Those of inner nodes mean nothing. */
+INLINE void leaf_sums(const Job *job, const float *const *x, const float *top, AnswerScratch *s, d8 *offset) {
+    const int64_t n = job->nodes;
+    const Place *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
+    float *const nowhere[GROUP] = {0};
+    for (int64_t i = 0; i <= s->at.inner; i++) s->sum[i] = (d8){0};
+    for (int64_t start = 0; start < n; start += TILE) {
+        const int64_t end = start + TILE < n ? start + TILE : n;
+        exp_cells(x, start, end - start, top, nowhere, NULL, NULL, s->cell + start);
+        add_leaves(job, 4, &four, end, s, offset);
+        add_leaves(job, 2, &two, end, s, offset);
+        add_leaves(job, 1, &one, end, s, offset);
+    }
+    for (int64_t i = s->at.inner; i > 0; i--) s->sum[s->at.list[INNER][i - 1].above] += s->sum[i];
+}
+
+/* What sample r's best answer is worth on the path of its most probable leaf. */
+INLINE double worth_on_path(const Job *job, int64_t leaf, int r, double inverse, const AnswerScratch *s, int64_t *path) {
+    double sum = job->begin, best = -1e300; /* finite: an infinite one is near to everything */
+    int64_t steps = 0;
+    for (int64_t v = leaf; v >= 0; v = s->parent[v]) path[steps++] = v;
+    while (steps-- > 0) {
+        const int64_t v = path[steps];
+        const double mass = (v == leaf ? s->cell[v][r] : s->sum[s->number[v]][r]) * inverse;
+        sum += job->gain[v] * mass;
+        const double worth = sum * (job->factor * job->scale[v]) + mass * job->inside[v] + job->constant[v];
+        if (worth > best && (v == leaf || !job->order)) best = worth;
+    }
+    return best;
+}
+
+/* The worth of answers: the best, or with `again` the most probable of those that are as good. */
+INLINE void look_at_all(const Job *job, const vwide *inverse, int again, AnswerScratch *s, Best *best) {
     const int64_t n = job->nodes;
     const vlong size = (vlong){0} + INT64_MAX; /* all bits but the sign */
     s->path[0] = s->path[1] = (vwide){0} + job->begin; /* S of the top, whose mass is 1 */
-    for (int64_t v = 0; v < n; v++) {
+    for (int64_t v = 0, next; v < n; v = next) {
         vwide *here = s->path + 2 * job->level[v];
-        const int leaf = !is_inner(job->level, v, n);
+        const int leaf = !s->number[v];
         const double gain = job->gain[v], scale = job->factor * job->scale[v], inside = job->inside[v], own = job->constant[v];
         const vwide node = (vwide){0} + (double)(job->order ? job->order[v] : v);
         vwide below[2];
-        inner -= !leaf;
+        vlong reached = {0};
         if (leaf) widen_halves(&s->cell[v], below);
+        else memcpy(below, &s->sum[s->number[v]], sizeof below);
         for (int h = 0; h < 2; h++) {
-            const vwide mass = (leaf ? below[h] : s->sum[2 * inner + h]) * inverse[h];
+            const vwide mass = below[h] * inverse[h];
             const vwide path = here[h] + gain * mass, worth = path * scale + mass * inside + own;
             Best *b = best + h;
             here[2 + h] = path;
+            reached |= worth + mass * job->reach[v] >= b->least - b->slack;
             if (job->order && !leaf) continue;
             if (again) {
                 const vlong better =
@@ -124,50 +152,72 @@ INLINE void look_at_all(const Job *job, int64_t inner, const vwide *inverse, int
                 pick(&better, &node, &b->node);
             } else {
                 const vwide gap = (vwide)((vlong)(worth - b->worth) & size), most = (vwide)((vlong)b->worth & size);
-                const vlong better = worth > b->worth;
+                const vwide least = worth - b->slack - 2 * job->tie * (vwide)((vlong)worth & size);
+                const vlong better = worth > b->worth, more = least > b->least;
                 b->near = (b->near & ~better) | (gap <= b->slack) | (gap <= 2 * job->tie * most);
                 pick(&better, &worth, &b->worth);
                 pick(&better, &mass, &b->mass);
                 pick(&better, &node, &b->node);
+                pick(&more, &least, &b->least);
             }
         }
+        next = leaf || some_set((const vint *)&reached) ? v + 1 : s->end[v];
     }
 }
 
-INLINE int64_t count_inner(const Job *job) {
-    int64_t inner = 0;
-    for (int64_t v = 0; v < job->nodes; v++) inner += is_inner(job->level, v, job->nodes);
-    return inner;
+INLINE void answer_tables(const Job *job, AnswerScratch *s, int64_t *last) {
+    const int64_t n = job->nodes;
+    for (int64_t v = 0, number = 0; v < n; v++) {
+        const int inner = is_inner(job->level, v, n);
+        s->only_leaves[v] = inner ? -INFINITY : 0;
+        s->number[v] = inner ? (int32_t)++number : 0;
+        s->parent[v] = job->level[v] ? (int32_t)last[job->level[v] - 1] : -1;
+        s->end[v] = (int32_t)v + 1;
+        last[job->level[v]] = v;
+    }
+    for (int64_t v = n - 1; v >= 0; v--)
+        if (s->parent[v] >= 0 && s->end[v] > s->end[s->parent[v]]) s->end[s->parent[v]] = s->end[v];
 }
 
 EVERY_CPU static void answer_rows(Share *share) {
     const Job *job = share->job;
-    const int64_t n = job->nodes, levels = deepest(job->level, n), inner = count_inner(job);
-    AnswerScratch s = {.only_leaves = cells(n, sizeof(float)), .cell = cells(n, sizeof(v8)),
-                       .sum = cells(2 * inner, sizeof(vwide)), .stack = cells(2 * (levels + 2), sizeof(vwide)),
+    const int64_t n = job->nodes, levels = deepest(job->level, n);
+    AnswerScratch s = {.only_leaves = cells(n, sizeof(float)), .number = cells(n, sizeof(int32_t)),
+                       .parent = cells(n, sizeof(int32_t)), .end = cells(n, sizeof(int32_t)), .cell = cells(n, sizeof(v8)),
                        .path = cells(2 * (levels + 2), sizeof(vwide))};
-    share->failed = !s.only_leaves || !s.cell || !s.sum || !s.stack || !s.path;
-    for (int64_t v = 0; v < n && !share->failed; v++)
-        s.only_leaves[v] = is_inner(job->level, v, n) ? -INFINITY : 0;
+    int64_t *path = cells(levels + 1, sizeof(int64_t));
+    open_places(job->places, &s.at);
+    s.sum = cells(s.at.inner + 1, sizeof(d8));
+    share->failed = !s.only_leaves || !s.number || !s.parent || !s.end || !s.cell || !s.path || !path || !s.sum;
+    if (!share->failed) answer_tables(job, &s, path);
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         const float *x[GROUP];
         float top[GROUP];
+        d8 sums = {0};
         vwide offset[2], inverse[2];
-        Best best[2];
+        Best best[2] = {0};
         int64_t near = 0;
         for (int r = 0; r < GROUP; r++) { /* a group that is not full repeats its first sample */
             x[r] = r < count ? job->z + (b + r) * n : x[0];
             top[r] = r < count ? largest_leaf(x[r], s.only_leaves, n) : top[0];
         }
-        leaf_sums(job, x, top, levels, &s, offset);
+        leaf_sums(job, x, top, &s, &sums);
+        memcpy(offset, &sums, sizeof offset);
+        memcpy(inverse, &s.sum[0], sizeof inverse);
         for (int h = 0; h < 2; h++) {
-            inverse[h] = 1.0 / s.stack[h];
+            inverse[h] = 1.0 / inverse[h];
             offset[h] *= inverse[h];
-            best[h] = (Best){.worth = (vwide){0} - 1e300}; /* finite: an infinite one is near to everything */
-            for (int r = 0; r < 4; r++) best[h].slack[r] = 2 * job->tie * (1 + fabs(offset[h][r]));
+            best[h].worth = (vwide){0} - 1e300;
         }
-        look_at_all(job, inner, inverse, 0, &s, best);
+        for (int r = 0; r < GROUP; r++) {
+            Best *half = best + r / 4;
+            const int64_t leaf = first_leaf(x[r], s.only_leaves, n, top[r]);
+            const double known = worth_on_path(job, leaf, r, inverse[r / 4][r % 4], &s, path);
+            half->slack[r % 4] = 2 * job->tie * (1 + fabs(offset[r / 4][r % 4]));
+            half->least[r % 4] = known - half->slack[r % 4] - 2 * job->tie * fabs(known);
+        }
+        look_at_all(job, inverse, 0, &s, best);
         for (int r = 0; r < GROUP; r++) {
             Best *half = best + r / 4;
             const double size = fabs(half->worth[r % 4] + offset[r / 4][r % 4]);
@@ -176,7 +226,7 @@ EVERY_CPU static void answer_rows(Share *share) {
         }
         if (near) {
             for (int h = 0; h < 2; h++) best[h].mass = (vwide){0} - 1.0;
-            look_at_all(job, inner, inverse, 1, &s, best);
+            look_at_all(job, inverse, 1, &s, best);
         }
         for (int r = 0; r < count; r++) {
             const Best *half = best + r / 4;
@@ -187,7 +237,7 @@ EVERY_CPU static void answer_rows(Share *share) {
             job->worth[b + r] = half->worth[r % 4] + offset[r / 4][r % 4];
         }
     }
-    free(s.only_leaves), free(s.cell), free(s.sum), free(s.stack), free(s.path);
+    free(s.only_leaves), free(s.number), free(s.parent), free(s.end), free(s.cell), free(s.path), free(s.sum), free(path);
 }
 
 /* ------------------------------------------------------------------------------------------ columns */
@@ -199,14 +249,6 @@ EVERY_CPU static void answer_rows(Share *share) {
 
 #define MOST_BEST 64 /* beyond, a sort is faster */
 #define SETS 64
-#define STRIDE 32 /* columns compared at once */
-
-typedef int64_t vpairs __attribute__((vector_size(LANES * 4)));
-
-INLINE int some_set(const vint *mask) {
-    const vpairs pairs = (vpairs)*mask;
-    return ((pairs[0] | pairs[1]) | (pairs[2] | pairs[3])) != 0;
-}
 
 INLINE int some_reach(const float *x, float bar) {
     vint any = {0};
@@ -294,26 +336,36 @@ INLINE void take_better(const LevelBest *other, LevelBest *best) {
     const vint better = (other->mass > best->mass) | ((other->mass == best->mass) & (other->node < best->node));
     choose(&better, &other->mass, &best->mass, &best->mass);
     best->node = (better & other->node) | (~better & best->node);
-    best->squares += other->squares;
 }
 
-/* One tile of nodes, by level: inner nodes at 2 * level, leaves behind them. */
-INLINE void gather_levels(const Job *job, const v8 *cell, int64_t start, int64_t width, LevelBest *found) {
-    for (int64_t c = 0; c < width; c++) {
-        const int64_t v = start + c;
-        LevelBest *here = found + 2 * job->level[v] + !is_inner(job->level, v, job->nodes);
-        if (job->answer) {
-            const vint better = cell[c] > here->mass;
-            choose(&better, &cell[c], &here->mass, &here->mass);
-            here->node = (better & (int32_t)v) | (~better & here->node);
+/* Nodes of one level, side by side. */
+INLINE void gather_nodes(const Job *job, int size, const v8 *cell, int64_t v, LevelBest *here) {
+    if (job->answer) {
+        LevelBest found = {.mass = cell[0], .node = (vint){0} + (int32_t)v};
+        for (int j = 1; j < size; j++) {
+            const vint better = cell[j] > found.mass;
+            choose(&better, &cell[j], &found.mass, &found.mass);
+            found.node = (better & (int32_t)(v + j)) | (~better & found.node);
         }
-        if (job->worth) {
-            v8 square = 2.0f * cell[c];
-            d8 wide;
-            exponential(&square);
-            widen(&square, &wide);
-            here->squares += wide;
-        }
+        take_better(&found, here);
+    }
+    if (job->worth) {
+        v8 square[4], sum;
+        d8 wide;
+        for (int j = 0; j < size; j++) square[j] = 2.0f * cell[j];
+        exponentials(square, size);
+        add_block(size, square, &sum);
+        widen(&sum, &wide);
+        here->squares += wide;
+    }
+}
+
+/* Leaves of a tile, in blocks of one parent. */
+INLINE void gather_leaves(const Job *job, int size, const Place **block, int64_t start, int64_t end, const v8 *cell,
+                          LevelBest *found) {
+    for (; (*block)->node < end; ++*block) {
+        const int64_t v = (*block)->node;
+        gather_nodes(job, size, cell + v - start, v, found + 2 * job->level[v] + 1);
     }
 }
 
@@ -326,20 +378,28 @@ EVERY_CPU static void level_rows(Share *share) {
         none[l] = (LevelBest){.mass = (v8){0} - INFINITY, .node = (vint){0} + (int32_t)n};
     for (int64_t v = n - 1; v >= 0 && !share->failed; v--) /* where all masses are 0 the first node counts, too */
         none[2 * job->level[v] + !is_inner(job->level, v, n)].node = (vint){0} + (int32_t)v;
+    Places at;
+    open_places(job->places, &at);
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
+        const Place *inner = at.list[INNER], *four = at.list[FOURS], *two = at.list[TWOS], *one = at.list[ONES];
         const float *x[GROUP];
         v8 cell[TILE];
         for (int r = 0; r < GROUP; r++) x[r] = job->z + (b + (r < count ? r : 0)) * n;
         memcpy(found, none, (size_t)(2 * (levels + 1)) * sizeof(LevelBest));
         for (int64_t start = 0; start < n; start += TILE) {
-            const int64_t width = start + TILE < n ? TILE : n - start;
-            to_cells(x, start, width, cell);
-            gather_levels(job, cell, start, width, found);
+            const int64_t end = start + TILE < n ? start + TILE : n;
+            to_cells(x, start, end - start, cell);
+            for (; inner->node < end; inner++)
+                gather_nodes(job, 1, cell + inner->node - start, inner->node, found + 2 * job->level[inner->node]);
+            gather_leaves(job, 4, &four, start, end, cell, found);
+            gather_leaves(job, 2, &two, start, end, cell, found);
+            gather_leaves(job, 1, &one, start, end, cell, found);
         }
         for (int64_t l = 1; l <= levels; l++) {
-            if (l > 1) take_better(&found[2 * l - 1], &found[2 * l + 1]); /* leaves of the levels above */
-            take_better(&found[2 * l + 1], &found[2 * l]);
+            LevelBest *leaves = found + 2 * l + 1, *all = found + 2 * l;
+            if (l > 1) take_better(leaves - 2, leaves), leaves->squares += leaves[-2].squares; /* those of the levels above */
+            take_better(leaves, all), all->squares += leaves->squares;
             for (int r = 0; r < count; r++) {
                 const int64_t at = (b + r) * levels + l - 1;
                 if (job->answer) job->answer[at] = found[2 * l].node[r], job->top[at] = found[2 * l].mass[r];
@@ -374,13 +434,8 @@ static void walk_rows(Share *share) {
     }
 }
 
-/* (rows, cols) -> (rows, nodes): column c to node[c], and -inf to all others. */
+/* (rows, cols) -> (rows, nodes). */
 static void spread_rows(Share *share) {
     const Job *job = share->job;
-    for (int64_t b = share->from; b < share->to; b++) {
-        const float *z = job->z + b * job->cols;
-        float *out = job->out + b * job->nodes;
-        for (int64_t v = 0; v < job->nodes; v++) out[v] = -INFINITY;
-        for (int64_t c = 0; c < job->cols; c++) out[job->node[c]] = z[c];
-    }
+    for (int64_t b = share->from; b < share->to; b++) spread_row(job, b, job->out + b * job->nodes);
 }

@@ -43,7 +43,7 @@ typedef struct {
     double sharing;
     int centred; /* less the row's largest */
     /* what answers are worth, by node; with `order` only leaves are answers, in that order */
-    const double *gain, *scale, *inside, *constant, *sample;
+    const double *gain, *scale, *inside, *constant, *reach, *sample;
     double begin, factor, tie;
     const int64_t *order;
     int64_t *answer;             /* (rows) by that order; or (rows, best) columns or nodes */

@@ -90,13 +90,23 @@ typedef struct {
     d8 mass, loss, all; /* `all`: sum of all terms */
 } Group;
 
+/* A row of scores: column c to node[c], and -inf to all others. */
+INLINE void spread_row(const Job *job, int64_t b, float *out) {
+    const float *z = job->z + b * job->cols;
+    for (int64_t v = 0; v < job->nodes; v++) out[v] = -INFINITY;
+    for (int64_t c = 0; c < job->cols; c++) out[job->node[c]] = z[c];
+}
+
+/* Scores of the leaves alone are spread to where log q* will be. */
 INLINE void set_group(const Job *job, int64_t b, int count, Group *g) {
     const int64_t n = job->nodes;
+    const int spread = job->log_probs && job->node;
     *g = (Group){.count = count};
+    for (int r = 0; r < count && spread; r++) spread_row(job, b + r, job->log_probs + (b + r) * n);
     for (int r = 0; r < GROUP; r++) { /* a group that is not full repeats its first sample */
         const int64_t i = b + (r < count ? r : 0);
         g->from[r] = i;
-        g->x[r] = job->z + i * n;
+        g->x[r] = (spread ? job->log_probs : job->z) + i * n;
         g->t[r] = job->dense ? job->dense + i * job->dense_stride : NULL;
         if (r >= count) g->top[r] = g->top[0];
         else if (job->log_probs) g->quick[r] = close_or_impossible(g->x[r], n, &g->top[r]);
@@ -259,7 +269,8 @@ INLINE void write_logs(const Job *job, const Group *g, const NodeScratch *s) {
     logarithm(&all); /* as every node's, so that a root has exactly 0 */
     for (int r = 0; r < g->count; r++) {
         float *out = job->log_probs + g->from[r] * n;
-        for (int64_t v = 0; g->quick[r] && v < n; v++) out[v] = (g->x[r][v] - g->top[r]) - all[r];
+        const float *x = g->x[r], top = g->top[r], whole = all[r];
+        for (int64_t v = 0; g->quick[r] && v < n; v++) out[v] = (x[v] - top) - whole;
     }
     for (int64_t i = 1; i <= s->at.inner; i++) {
         v8 sum = s->inner[i].whole;

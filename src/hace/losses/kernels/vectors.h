@@ -140,18 +140,25 @@ INLINE int close_together(const float *x, int64_t n, float *top) {
 
 /* The same, but for logits of -inf, as inner nodes have them in a head over leaves. */
 INLINE int close_or_impossible(const float *x, int64_t n, float *top) {
-    float least = INFINITY, most = largest(x, n);
+    float least = INFINITY, most = -INFINITY;
+    vfloat low[4], high[4], v;
     int64_t i = 0;
-    if (n >= LANES) {
-        vfloat low = (vfloat){0} + INFINITY, v;
-        for (; i + LANES <= n; i += LANES) {
-            load(x + i, &v);
-            const vint less = (v < low) & (v > -INFINITY);
-            choose(&less, &v, &low, &low);
+    for (int j = 0; j < 4; j++) low[j] = (vfloat){0} + INFINITY, high[j] = (vfloat){0} - INFINITY;
+    for (; i + 4 * LANES <= n; i += 4 * LANES)
+        for (int j = 0; j < 4; j++) { /* each comparison waits for the one before it */
+            load(x + i + j * LANES, &v);
+            const vint less = (v < low[j]) & (v > -INFINITY), more = v > high[j];
+            choose(&less, &v, &low[j], &low[j]);
+            choose(&more, &v, &high[j], &high[j]);
         }
-        for (int j = 0; j < LANES; j++) least = low[j] < least ? low[j] : least;
+    for (int j = 0; j < 4 * LANES; j++) {
+        least = low[j / LANES][j % LANES] < least ? low[j / LANES][j % LANES] : least;
+        most = high[j / LANES][j % LANES] > most ? high[j / LANES][j % LANES] : most;
     }
-    for (; i < n; i++) least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+    for (; i < n; i++) {
+        least = x[i] < least && x[i] > -INFINITY ? x[i] : least;
+        most = x[i] > most ? x[i] : most;
+    }
     *top = most;
     return most - least <= SAFE_RANGE && fabsf(most) <= 3e38f;
 }
@@ -374,12 +381,11 @@ typedef struct {
 
 /* Fills the lists. Returns 0 when memory ran out. */
 static int list_places(const int32_t *level, int64_t n, Place *out) {
-    int32_t *last = malloc((size_t)(deepest(level, n) + 2) * sizeof *last); /* inner node opened last, by level */
+    int32_t *last = calloc((size_t)(deepest(level, n) + 2), sizeof *last); /* inner node opened last, by level; 0 for none */
     if (!last) return 0;
     int32_t at[LISTS] = {0}, begin[LISTS] = {2};
     for (int fill = 0; fill < 2; fill++) { /* first they are counted */
         int32_t number = 0;
-        last[0] = 0;
         for (int32_t v = 0; v < n;) {
             const int32_t above = last[level[v]];
             if (is_inner(level, v, n)) {
