@@ -74,7 +74,9 @@ STATES = {
     "5 a class + parent": "5 per class, rest coarse",
     "40% wrong within parent": "40% wrong, same group",
 }
-RATES = tuple(2.0**k for k in range(9))  # of the confirmation: 4 to 64, and two more on each side where a search asked for them
+RATES = tuple(
+    2.0**k for k in range(9)
+)  # of the confirmation: 4 to 64, and two more on each side where a search asked for them
 KINDS = ("all", "coarse")  # labels of what users would pick
 PARTS = (
     "paper-cub200", "paper-clinc150", "paper-cifar100", "confirm-cars", "confirm-cub200-resnet50", "confirm-hwu64",
