@@ -84,8 +84,9 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    _check_once([key for key, _ in pairs], "an object")
-    return dict(pairs)
+    if len(found := dict(pairs)) < len(pairs):
+        _check_once([key for key, _ in pairs], "an object")
+    return found
 
 
 def _check_once(keys: list[Any], what: str) -> None:

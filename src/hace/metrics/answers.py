@@ -232,14 +232,17 @@ def shared_counts(h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]
 
 def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) -> tuple[np.ndarray, ...]:
     """The pairs of truth and answer of all seeds, each once and sorted, and how often there are; an answer of -1 is none."""
-    every = np.concatenate([truth.astype(np.int64) * (nodes + 1) + answer + 1 for answer in answers])
-    if nodes * (nodes + 1) > _MOST_PAIRS:
-        pairs, count = np.unique(every, return_counts=True)
-    else:
-        total = np.bincount(every, minlength=nodes * (nodes + 1))
-        pairs = np.flatnonzero(total)
-        count = total[pairs]
+    start = truth.astype(np.int64) * (nodes + 1) + 1
+    pairs, count = counted(np.concatenate([start + answer for answer in answers]), nodes * (nodes + 1))
     return pairs // (nodes + 1), pairs % (nodes + 1) - 1, count
+
+
+def counted(values: np.ndarray, most: int, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
+    """The values, from 0 to below `most`, each once and in order, and how often there are, or the sums of their weights."""
+    found, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (None, values)
+    total = np.bincount(which, weights)
+    there = np.flatnonzero(total)
+    return there if found is None else found, total[there].astype(np.int64)
 
 
 def slices_of(

@@ -186,7 +186,8 @@ def _contributions(numerator: Rows, denominator: Rows | None) -> Iterator[np.nda
         shape = np.shape(numerator)
         raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {shape}.")
     for above, below in zip(numerator, repeat(None) if denominator is None else denominator, strict=False):
-        values = np.array(above, dtype=np.float64)  # a copy, which the caller may change
+        values = np.asarray(above)
+        values = values.view(np.int8) if values.dtype == bool and below is None else values.astype(float)
         if below is not None:
             below = np.asarray(below)
             with np.errstate(invalid="ignore", divide="ignore"):
@@ -203,23 +204,27 @@ def _crossed(contributions: Iterable[np.ndarray], groups: np.ndarray | None) -> 
     place = size = None
     if groups is not None:
         _, place, size = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-    means, columns, squares = [], np.zeros(()), 0.0
+    means, columns, squares, shift = [], np.zeros((), dtype=np.int32), 0.0, 0.0
     for values in contributions:
-        mean = float(values.mean())
-        if math.isnan(mean):  # a seed without mistakes has no severity
+        if values.dtype == np.int8 and place is None:  # yes and no, or their difference
+            counted = np.count_nonzero(values)
+            mean = (2 * np.count_nonzero(values > 0) - counted) / len(values)
+            squares, shift = squares + counted - len(values) * mean**2, shift + mean
+        elif math.isnan(mean := float(values.mean())):  # a seed without mistakes has no severity
             continue
-        values -= mean
-        if place is not None and size is not None:
-            sums = np.bincount(place, weights=values) * (len(size) / len(place))
-            # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
-            values = sums * ((1 - 1 / len(size)) / (1 - size / len(place))) if len(size) > 1 else sums
+        else:
+            values = values - mean
+            if place is not None and size is not None:
+                sums = np.bincount(place, weights=values) * (len(size) / len(place))
+                # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
+                values = sums * ((1 - 1 / len(size)) / (1 - size / len(place))) if len(size) > 1 else sums
+            squares += float(values @ values)
         means.append(mean)
         columns = columns + values
-        squares += float(values @ values)
     if not means:
         return Interval(math.nan, math.nan, math.nan)
     seeds, samples, rows = len(means), len(columns), np.array(means)
-    columns /= seeds
+    columns = (columns - shift) / seeds
     b = float(columns.var(ddof=1)) / samples if samples > 1 else 0.0
     a = e = 0.0
     if seeds > 1:

@@ -9,14 +9,14 @@ intervals resample calibration and evaluation together (benchmarks/detail_covera
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import is_above
+from hace.hierarchy.derived import derived
 from hace.hierarchy.distances import relations
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
@@ -25,15 +25,35 @@ PROMISE = 0.95
 CONFIDENCE_ERROR = (DERIVED, "confidence_error")
 SURE_DETAIL = (DERIVED, "sure_detail")
 DRAWS = 300  # bootstrap draws of the samples
+_Draws = tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]
 
 
-class AnswerLadder(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class AnswerLadder:
     """(S, L) of the nodes from the root to each answer."""
 
     nodes: np.ndarray  # the root, or -1 where there is none, repeats in front
     mass: np.ndarray  # their probabilities, falling
     true: np.ndarray  # whether a node is the truth or above it
     groups: np.ndarray | None = None  # (S,) of each sample, where there are groups
+
+    @cached_property
+    def theta(self) -> np.ndarray:
+        """(S,) the smallest threshold at which each sample's answer is true."""
+        bound = ~self.true.T * np.finfo(self.mass.dtype).max  # 0 where true; np.where is slow
+        return np.minimum(self.mass.T, bound).max(axis=0)
+
+    @cached_property
+    def known(self) -> list[np.ndarray]:
+        """Theta of each half, in order."""
+        return [np.sort(self.theta[rows]) for rows in _resampled(self)[0]]
+
+    def place(self, limits: Iterable[float]) -> np.ndarray:
+        """(S,) the deepest rung with more mass than the limit of the sample's half: masses fall, so they are counted."""
+        limit = np.empty_like(self.theta)
+        for rows, value in zip(_resampled(self)[0], limits, strict=True):
+            limit[rows] = value
+        return (self.mass.T[1:] > limit).sum(axis=0, dtype=np.int16).astype(np.intp)
 
 
 def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | None:
@@ -44,32 +64,29 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
     up = np.append(h.parent_nodes, -1)
     if h.rooted:
         up[0] = 0
-    nodes, truth = [run["answer"].astype(np.int64)], run["truth"].astype(np.int64)
-    for _ in range(mass.shape[1] - 1):
-        nodes.append(up[nodes[-1]])
-    path = np.stack(nodes[::-1])
-    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, is_above(h, path, truth).T, run.get("group"))
+    path, last = np.empty(mass.T.shape, dtype=np.int64), mass.shape[1] - 1
+    path[last] = run["answer"]
+    for rung in range(last, 0, -1):
+        up.take(path[rung], out=path[rung - 1], mode="wrap")
+    met = run["met"] if "met" in run else levels_met(h, run["truth"], path[last])
+    true = np.arange(-last, 1, dtype=np.int16)[:, None] + h.depths.astype(np.int16).take(path[last]) <= met
+    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, true.T, run.get("group"))
+
+
+_carried = derived(lambda h: [h.level_nodes(k).astype(np.int32) for k in range(1, h.max_depth + 1)])
+
+
+def levels_met(h: Hierarchy, truth: np.ndarray, answer: np.ndarray) -> np.ndarray:
+    """(S,) at how many levels, from the top, answers are carried up to the same node as truths. Trees only."""
+    found, wrong = np.full(len(truth), h.max_depth, dtype=np.int16), np.flatnonzero(answer != truth)
+    truth, answer = truth.take(wrong), answer.take(wrong)
+    found[wrong] = sum((nodes.take(truth) == nodes.take(answer) for nodes in _carried(h)), np.int16(0))
+    return found
 
 
 def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
-    theta, halves = _theta(ladder), _resampled(ladder)[0]
-    known = [np.sort(theta[others]) for others in reversed(halves)]
-    found = []
-    for promise in promises:
-        limit = np.full(len(theta), np.inf, dtype=ladder.mass.dtype)
-        for rows, others in zip(halves, known, strict=True):
-            limit[rows] = threshold(others, promise)
-        place = np.zeros(len(theta), dtype=np.int64)
-        for rung in range(1, ladder.mass.shape[1]):  # the deepest with more mass than the limit
-            np.copyto(place, rung, where=ladder.mass[:, rung] > limit)
-        found.append(place)
-    return found
-
-
-def _theta(ladder: AnswerLadder) -> np.ndarray:
-    """(S,) the smallest threshold at which each sample's answer is true."""
-    return np.where(ladder.true, 0.0, ladder.mass).max(axis=1)
+    return [ladder.place(threshold(others, p) for others in reversed(ladder.known)) for p in promises]
 
 
 def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tuple[np.ndarray, np.ndarray]:
@@ -77,46 +94,39 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tup
 
     (DRAWS,) what the thresholds of draws decide, summed over the few samples near them; (S,) what a sample counts in any draw.
     """
-    theta, (halves, counts, sizes) = _theta(ladder), _resampled(ladder)
-    changing, fixed = np.zeros(DRAWS), worth[:, 0].copy()
-    low, high = np.empty_like(theta), np.empty_like(theta)
-    limits = []
-    for rows, others, size in zip(halves, reversed(halves), reversed(sizes), strict=True):
-        limit = _limits(theta[others], counts, others, size, promise)
-        low[rows], high[rows] = limit.min(initial=np.inf), limit.max(initial=0.0)
-        limits.append(limit)
-    second = np.zeros(len(theta), dtype=bool)
-    second[halves[1]] = True
-    # Masses fall, so every rung above the limit adds its step of worth.
-    for rung in range(1, ladder.mass.shape[1]):
-        at, step = ladder.mass[:, rung], worth[:, rung] - worth[:, rung - 1]
-        fixed += np.where(at > high, step, 0.0)
-        some = (at > low) & (at <= high)  # above the limits of some draws
-        for half, limit in zip((~second, second), limits, strict=True):
-            own = np.flatnonzero(some & half)
-            changing += step[own] @ (counts[own] * (at[own, None] > limit).view(np.uint8))
-    return changing, fixed
+    halves, counts, _ = _resampled(ladder)
+    limits, changing = [_limits(ladder, other, promise) for other in (1, 0)], np.zeros(DRAWS)
+    least, most = (ladder.place(map(end, limits)) for end in (np.max, np.min))
+    for rows, limit in zip(halves, limits, strict=True):
+        near = rows[least[rows] < most[rows]]  # some draws answer them in another way than others
+        # Masses fall, so every rung above the limit adds its step of worth.
+        masses, steps = ladder.mass.T[1:].take(near, axis=1), np.diff(worth.T.take(near, axis=1), axis=0)
+        rung, at = np.nonzero((masses <= limit.max()) & (masses > limit.min()))
+        above = counts.take(near[at], axis=0) * (masses[rung, at, None] > limit).view(np.uint8)
+        changing += steps[rung, at].astype(np.float32) @ above
+    return changing, worth.T[least, np.arange(len(least))]
 
 
-def _limits(
-    theta: np.ndarray, counts: np.ndarray, rows: np.ndarray, total: np.ndarray, promise: float
-) -> np.ndarray:
-    """(DRAWS,) the conformal threshold of each draw of `rows`, from the samples about where it is expected."""
-    size, rank, most = len(theta), np.ceil((total + 1) * promise), (1 - promise) * len(theta)
-    around = 4 * most**0.5 + 16
+def _limits(ladder: AnswerLadder, half: int, promise: float) -> np.ndarray:
+    """(DRAWS,) the conformal threshold of each draw of a half, from the samples about where it is expected."""
+    halves, counts, sizes = _resampled(ladder)
+    rows, total, order = halves[half], sizes[half], ladder.known[half]
+    size, theta, most = len(rows), ladder.theta[rows], (1 - promise) * len(rows)
+    rank, around = np.ceil((total + 1) * promise), 4 * most**0.5 + 16
+    small = np.int16 if total.max() < 1 << 14 else np.int32
     while size:
-        last, first = max(0, int(size - most - around)), min(size, int(size - most + around))
-        order = np.partition(theta, [last, first - 1])
-        band = np.flatnonzero((theta >= order[last]) & (theta <= order[first - 1]))
+        low, high = order[max(0, int(size - most - around))], order[min(size, int(size - most + around)) - 1]
+        band = np.flatnonzero((theta >= low) & (theta <= high))
         band = band[np.argsort(theta[band])]
-        above = counts[rows[theta > order[first - 1]]].sum(axis=0, dtype=np.int32)
-        reached = np.cumsum(counts[rows[band]], axis=0, dtype=np.int32)
-        reached += total - above - reached[-1]
-        whole = len(band) == size
-        if whole or ((reached[0] < rank) & (reached[-1] >= rank)).all():
-            return np.append(theta[band], theta.dtype.type(np.inf))[(reached < rank).sum(axis=0)]
+        above = counts.take(rows[theta > high], axis=0).sum(axis=0, dtype=small)
+        reached = counts.take(rows[band], axis=0).astype(small)
+        for step in (1 << k for k in range((len(band) - 1).bit_length())):  # running sums; np.cumsum is slow
+            reached[step:] += reached[:-step]
+        wanted = (rank - (total - above - reached[-1])).astype(small)
+        if len(band) == size or ((reached[0] < wanted) & (reached[-1] >= wanted)).all():
+            return np.append(theta[band], theta.dtype.type(np.inf))[(reached < wanted).sum(axis=0)]
         around *= 4
-    return np.full(DRAWS, np.inf, dtype=theta.dtype)
+    return np.full(DRAWS, np.inf, dtype=ladder.theta.dtype)
 
 
 def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
@@ -129,16 +139,14 @@ def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     return np.hstack([value, total / sizes.sum(axis=0)])
 
 
-def _resampled(ladder: AnswerLadder) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+def _resampled(ladder: AnswerLadder) -> _Draws:
     """Two halves of the samples, (S, DRAWS) how often each draw has each sample, and (2, DRAWS) how many of each half."""
     groups = None if ladder.groups is None else ladder.groups.astype(np.int64).tobytes()
     return _draws(len(ladder.mass), groups)
 
 
 @lru_cache(maxsize=2)
-def _draws(
-    samples: int, groups: bytes | None
-) -> tuple[tuple[np.ndarray, np.ndarray], np.ndarray, np.ndarray]:
+def _draws(samples: int, groups: bytes | None) -> _Draws:
     names = np.arange(samples) if groups is None else np.frombuffer(groups, dtype=np.int64)
     _, place, size = np.unique(names, return_inverse=True, return_counts=True)
     rng = np.random.default_rng(0)
@@ -168,8 +176,8 @@ def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str,
     if ladder is None:
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
-    worth = relations(h).specificity[ladder.nodes]
-    said = np.take_along_axis(worth, sure_places(ladder, (PROMISE,))[0][:, None], axis=1)
+    worth = relations(h).specificity.take(ladder.nodes.T).T
+    said = worth.T[sure_places(ladder, (PROMISE,))[0], np.arange(len(worth))]
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
         SURE_DETAIL[1]: np.hstack([said.mean(), *detail_parts(ladder, worth, PROMISE)]).astype(np.float32),

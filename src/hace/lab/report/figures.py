@@ -33,6 +33,7 @@ INK, LINES = "#1b1f23", "#59626c"
 RC_PARAMS: dict[Any, Any] = {"svg.hashsalt": "hace", "svg.fonttype": "none", "font.family": "sans-serif"}
 RC_PARAMS |= {"font.size": 9, "text.parse_math": False, "text.color": INK, "axes.labelcolor": INK}
 RC_PARAMS |= {"axes.edgecolor": LINES, "xtick.color": LINES, "ytick.color": LINES}
+RC_PARAMS |= {"figure.autolayout": False, "figure.constrained_layout.use": False}  # a layout of our own
 _DARK = {INK: "#e8ebee", LINES: "#a3adb7", FIRST: "#62b5f5", SECOND: "#f0a35e"}
 _DARK |= {GREY: "#7d8790", LIGHT: "#343c44"}
 MOST = 20  # nodes in a figure
@@ -84,7 +85,7 @@ def picture(figure: Figure, name: str, caption: str, alt: str, wide: bool = Fals
         # Names may be in scripts the font lacks.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         figure.draw_without_rendering()  # lays it out; once is enough for both files
-        figure.set_layout_engine("none")
+        figure.set_layout_engine()  # none: with one, saving would draw twice
         for kind, metadata in (("png", {"Software": None}), ("svg", {"Date": None, "Creator": None})):
             buffer = io.BytesIO()
             figure.savefig(buffer, format=kind, dpi=130, metadata=metadata, transparent=kind == "svg")

@@ -18,7 +18,7 @@ from hace.hierarchy.distances import relations
 from hace.lab.report.conformal import ladder_of, sure_places
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
-from hace.metrics.answers import counted_pairs, shared_counts
+from hace.metrics.answers import counted, counted_pairs, shared_counts
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 from hace.metrics.measures import node_of_level
@@ -61,10 +61,9 @@ def node_counts(
         same = own & (start == end)
         right += np.bincount(start[same], weights=count[same], minlength=nodes).astype(np.int64)
         missed = own & (start != end) & (end >= 0)
-        moves, which = np.unique(start[missed] * nodes + end[missed], return_inverse=True)
-        total = np.bincount(which, weights=count[missed], minlength=len(moves)).astype(np.int64)
+        moves, total = counted(start[missed] * nodes + end[missed], nodes * nodes, count[missed])
         origin = moves // nodes
-        order = np.lexsort((moves, -total, origin))  # by node, the most frequent first
+        order = np.lexsort((-total, origin))  # by node, the most frequent first; equals stay in order
         first = np.searchsorted(origin[order], np.arange(nodes))
         kept = order[np.arange(len(order)) - first[origin[order]] < DESTINATIONS]
         for v, to, n in np.stack([origin, moves % nodes, total], axis=1)[kept].tolist():
@@ -131,14 +130,13 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
             return None
         if ladder is None:
             return None
-        samples = len(ladder.nodes)
-        nodes, true, every = ladder.nodes.T.ravel(), ladder.true.T.ravel(), np.arange(samples)
+        samples, last = len(ladder.nodes), h.num_nodes + 1  # the last is where no answer is counted
+        nodes, true, every = ladder.nodes.T.ravel() % last, ladder.true.T.ravel(), np.arange(samples)
         total += samples
         for i, place in enumerate(sure_places(ladder, SHOWN_PROMISES)):
             at = place * samples + every
-            last = h.num_nodes + 1  # where no answer is counted
-            stops[i] += np.bincount(nodes[at] % last, minlength=last)
-            wrong[i] += samples - np.count_nonzero(true[at])
+            stops[i] += np.bincount(nodes.take(at), minlength=last)
+            wrong[i] += samples - np.count_nonzero(true.take(at))
     found = []
     for stopped, missed in zip(stops, wrong.tolist(), strict=True):
         there = np.flatnonzero(stopped[:-1])

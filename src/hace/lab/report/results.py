@@ -22,23 +22,15 @@ from hace.data import DATASETS
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.lab.models import ARCHITECTURES
-from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL, confidence_columns, detail_draws
+from hace.lab.report import conformal
+from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
 from hace.lab.study.presets import DINOV2, METHODS
-from hace.metrics import measures
+from hace.metrics import intervals, measures
 from hace.metrics.evaluation import MetricKey
-from hace.metrics.intervals import (
-    Compared,
-    Interval,
-    compared_together,
-    headline_columns,
-    interval,
-    paired_interval,
-    resampled_interval,
-    seed_interval,
-)
+from hace.metrics.intervals import Compared, Interval, compared_together
 from hace.metrics.metric_batch import MetricBatch
 
 BY_LEVEL = "accuracy by level, answer carried up"
@@ -281,14 +273,22 @@ class Store:
         arrays = run.predictions()
         kept = {name: arrays[name] for name in ("answer", "top5", "level_correct", "distance")}
         truth = arrays["truth"] if self.truth is None else self.truth
-        kept |= confidence_columns(arrays, self.hierarchy(run))
+        if (h := self.hierarchy(run)).is_tree:
+            kept["met"] = arrays["met"] = conformal.levels_met(h, arrays["truth"], arrays["answer"])
+        kept |= conformal.confidence_columns(arrays, h)
         if not np.array_equal(truth, arrays["truth"]):
             raise DataError("its samples are not those of the other runs.")
         self.truth, self.groups = truth, arrays.get("group", self.groups)
         self.units = len(truth) if self.groups is None else len(np.unique(self.groups))
-        whole = kept["distance"].astype(np.int16)  # small, so that a thousand runs stay in memory at once
-        kept["distance"] = whole if np.array_equal(whole, kept["distance"]) else kept["distance"]
+        kept["distance"] = _small(kept["distance"])
+        kept["level_correct"] = np.asfortranarray(kept["level_correct"])  # a level is read at once
         return {**kept, "truth": truth}
+
+
+def _small(values: np.ndarray) -> np.ndarray:
+    """The same, in two bytes where these are enough, so that a thousand runs stay in memory at once."""
+    whole = values.astype(np.int16)
+    return whole if np.array_equal(whole, values) else np.ascontiguousarray(values)
 
 
 class MethodScores:
@@ -322,8 +322,7 @@ class MethodScores:
         """K rows (S,) of numerator and denominator of a metric; None if the runs kept too little."""
         place = (method, key, tuple(seeds))
         if place not in self._columns:
-            while len(self._columns) > 1:  # one method is the reference of many differences
-                del self._columns[next(iter(self._columns))]
+            self._columns = dict([*self._columns.items()][-1:])  # one method is the reference of many
             read = self.predictions(method)
             parts = [self._run_columns(read[seed], *key) if seed in read else None for seed in seeds]
             known = [part for part in parts if part is not None]
@@ -331,15 +330,16 @@ class MethodScores:
             if known and len(known) == len(parts):
                 above = [n for n, _ in known]
                 if key == SURE_DETAIL:
-                    above = [*detail_draws(np.stack(above), self.store.groups)]
+                    above = [*conformal.detail_draws(np.stack(above), self.store.groups)]
                 self._columns[place] = above, [d for _, d in known if d is not None] or None
+        self._columns[place] = self._columns.pop(place)  # the last
         return self._columns[place]
 
     def _run_columns(self, run: Mapping[str, np.ndarray], heading: str, name: str) -> _Columns | None:
         """(S,) numerator and denominator of a metric of one run; None if it kept too little."""
         h = self.hierarchy
         if heading == "leaves":
-            return headline_columns(run).get(name)
+            return intervals.headline_columns(run).get(name)
         if heading == DERIVED and name == SIBLINGS and h is not None:
             kept = has_siblings(h)[run["truth"]]
             return (run["answer"] == run["truth"]) & kept, kept
@@ -350,23 +350,20 @@ class MethodScores:
         if h is None or not h.is_tree or heading not in (BY_LEVEL, BEST_NODE_BY_LEVEL):
             return None
         level = level_names(h).index(name)
-        if heading == BEST_NODE_BY_LEVEL:
-            return run["level_correct"][:, level], None
-        carried = h.level_nodes(level + 1)
-        return carried[run["answer"]] == carried[run["truth"]], None
+        return (run["level_correct"][:, level] if heading == BEST_NODE_BY_LEVEL else run["met"] > level), None
 
     def _ancestor_columns(self, h: Hierarchy, truth: np.ndarray, answer: np.ndarray, name: str) -> _Columns:
         """The columns of a metric of ancestors; of few classes, all pairs are computed once and looked up."""
-        n, first, second = h.num_leaves, h.labels[truth], h.labels[answer]
+        n, first, second = h.num_leaves, h.labels.take(truth), h.labels.take(answer)
         if n * n > _MOST_PAIRS or min(first.min(initial=0), second.min(initial=0)) < 0:
             return _ancestor_columns(h, name, truth, answer)
         if name not in self._pairs:
             pairs = np.divmod(np.arange(n * n), n)
-            both = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
-            self._pairs[name] = np.ascontiguousarray(both[0]), np.ascontiguousarray(both[1])
+            above, below = _ancestor_columns(h, name, *(h.leaf_nodes[labels] for labels in pairs))
+            self._pairs[name] = _small(above), None if below is None or (below == 1).all() else _small(below)
         above, below = self._pairs[name]
         at = first.astype(np.int64) * n + second
-        return above[at], None if below is None else below[at]
+        return above.take(at), None if below is None else below.take(at)
 
     def _score(self, method: str, key: MetricKey) -> Score:
         """The mean of a metric over a method's seeds, with its interval if predictions were kept."""
@@ -404,18 +401,18 @@ class MethodScores:
         if a is not None and b is not None and a[0][0].size:
             return self._interval(key, a, b), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
-        return None if np.isnan(gaps).any() else (seed_interval(gaps), len(seeds))
+        return None if np.isnan(gaps).any() else (intervals.seed_interval(gaps), len(seeds))
 
     def _interval(self, key: MetricKey, first: _Rows, second: _Rows | None = None) -> Interval:
         """The interval of a metric, or of a difference."""
         groups = self.store.groups
         if key == SURE_DETAIL:
             values = np.stack(first[0]) - (0.0 if second is None else np.stack(second[0]))
-            return resampled_interval(values, self.store.units)
+            return intervals.resampled_interval(values, self.store.units)
         if second is None:
-            return interval(*first, groups=groups)
+            return intervals.interval(*first, groups=groups)
         below = None if first[1] is None or second[1] is None else (first[1], second[1])
-        return paired_interval(first[0], second[0], below, groups=groups)
+        return intervals.paired_interval(first[0], second[0], below, groups=groups)
 
     def _by_seed(self, method: str, key: MetricKey) -> dict[int, float]:
         """The metric of each finished seed; nan where only its columns are known."""

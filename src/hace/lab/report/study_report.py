@@ -160,11 +160,12 @@ def _comparison_section(results: Results, comparison: Comparison, document: Docu
     if held and results.first != results.second:
         findings(arrays, held[0], results.second)
     caveats(results, {comparison: ()})
+    blocks = [forests(results, comparison)]  # before the tables: the scores of differences are theirs too
     makers = (method_tables.methods_table, method_tables.levels_switch, method_tables.confidence_table)
     tables = tuple(table for make in makers if (table := make(comparison, arrays)) is not None)
     nodes = _nodes(results, comparison)
     every = Folded("All nodes above the classes", tuple(nodes)) if nodes else None
-    blocks = [forests(results, comparison), *(_pictures(results, comparison) if draw else [])]
+    blocks += _pictures(results, comparison) if draw else []
     blocks += [Folded("All numbers: methods, levels, confidence", tables), every]
     data = node_data(arrays, list(dict.fromkeys((results.first, results.second))))
     if data is not None and arrays.hierarchy is not None:
