@@ -239,10 +239,10 @@ def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) 
 
 def counted(values: np.ndarray, most: int, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """The values, from 0 to below `most`, each once and in order, and how often there are, or the sums of their weights."""
-    found, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (np.arange(most), values)
-    total = np.bincount(which, weights, minlength=len(found))
+    found, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (None, values)
+    total = np.bincount(which, weights)
     there = np.flatnonzero(total)
-    return found[there], total[there].astype(np.int64)
+    return there if found is None else found, total[there].astype(np.int64)
 
 
 def slices_of(

@@ -186,8 +186,8 @@ def _contributions(numerator: Rows, denominator: Rows | None) -> Iterator[np.nda
         shape = np.shape(numerator)
         raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {shape}.")
     for above, below in zip(numerator, repeat(None) if denominator is None else denominator, strict=False):
-        counted = below is None and np.asarray(above).dtype == bool  # yes and no
-        values = np.array(above, dtype=np.int8 if counted else np.float64)  # a copy, to be changed
+        values = np.asarray(above)
+        values = values.view(np.int8) if values.dtype == bool and below is None else values.astype(float)
         if below is not None:
             below = np.asarray(below)
             with np.errstate(invalid="ignore", divide="ignore"):

@@ -64,13 +64,13 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
     up = np.append(h.parent_nodes, -1)
     if h.rooted:
         up[0] = 0
-    nodes, last = [run["answer"].astype(np.int64)], mass.shape[1] - 1
-    met = run["met"] if "met" in run else levels_met(h, run["truth"], nodes[0])
-    deepest = met + (last - h.depths).astype(np.int16).take(nodes[0])  # the last true rung
-    true = np.arange(last + 1, dtype=np.int16)[:, None] <= deepest
-    for _ in range(last):
-        nodes.append(up.take(nodes[-1]))
-    return AnswerLadder(np.stack(nodes[::-1]).T, np.ascontiguousarray(mass.T).T, true.T, run.get("group"))
+    path, last = np.empty(mass.T.shape, dtype=np.int64), mass.shape[1] - 1
+    path[last] = run["answer"]
+    for rung in range(last, 0, -1):
+        up.take(path[rung], out=path[rung - 1], mode="wrap")
+    met = run["met"] if "met" in run else levels_met(h, run["truth"], path[last])
+    true = np.arange(-last, 1, dtype=np.int16)[:, None] + h.depths.astype(np.int16).take(path[last]) <= met
+    return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, true.T, run.get("group"))
 
 
 _carried = derived(lambda h: [h.level_nodes(k).astype(np.int32) for k in range(1, h.max_depth + 1)])
@@ -100,10 +100,10 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tup
     for rows, limit in zip(halves, limits, strict=True):
         near = rows[least[rows] < most[rows]]  # some draws answer them in another way than others
         # Masses fall, so every rung above the limit adds its step of worth.
-        masses, steps = ladder.mass.T[1:, near], np.diff(worth.T[:, near], axis=0)
+        masses, steps = ladder.mass.T[1:].take(near, axis=1), np.diff(worth.T.take(near, axis=1), axis=0)
         rung, at = np.nonzero((masses <= limit.max()) & (masses > limit.min()))
         above = counts.take(near[at], axis=0) * (masses[rung, at, None] > limit).view(np.uint8)
-        changing += steps[rung, at] @ above
+        changing += steps[rung, at].astype(np.float32) @ above
     return changing, worth.T[least, np.arange(len(least))]
 
 

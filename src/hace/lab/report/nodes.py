@@ -130,8 +130,7 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
             return None
         if ladder is None:
             return None
-        samples = len(ladder.nodes)
-        last = h.num_nodes + 1  # where no answer is counted
+        samples, last = len(ladder.nodes), h.num_nodes + 1  # the last is where no answer is counted
         nodes, true, every = ladder.nodes.T.ravel() % last, ladder.true.T.ravel(), np.arange(samples)
         total += samples
         for i, place in enumerate(sure_places(ladder, SHOWN_PROMISES)):
