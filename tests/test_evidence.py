@@ -27,6 +27,7 @@ MEASURED = (
     "docs/migration.md",
     "docs/paper.md",
     "docs/performance.md",
+    "docs/report.md",
     "docs/results.md",
     "docs/serve.md",
     "docs/study.md",
