@@ -34,6 +34,7 @@ COARSE = (  # title, study, labels
     ("Cars, 5 fine labels per class", "confirm-cars-labels", "5 a class + parent"),
     ("HWU64, 5 fine labels per class", "confirm-hwu64-labels", "5 a class + parent"),
     ("CIFAR-100, 10 fine labels per class", "cifar100-mixed-labels-200", "95% parent"),
+    ("CUB-200 fine-tuned, 6 fine labels per class", "cub200-fine-tuning-coarse", "80% parent"),
     ("CIFAR-100 pixels, 10 fine labels", "cifar100-end-to-end-mixed-100", "90% parent"),
     ("CIFAR-100 pixels, 50 fine, 2 epochs", "cifar100-end-to-end-mixed", "90% parent"),
 )
@@ -43,6 +44,7 @@ FINE = (
     ("CUB-200 ResNet-50, all labels", "confirm-cub200-resnet50-labels", "all labels"),
     ("Cars, all labels", "confirm-cars-labels", "all labels"),
     ("HWU64, all labels", "confirm-hwu64-labels", "all labels"),
+    ("CUB-200 fine-tuned, all labels", "cub200-fine-tuning-clean", "all labels"),
     ("CIFAR-100 pixels, all labels", "cifar100-end-to-end-clean", "all labels"),
     ("CUB-200, 5 labels per class", "cub200-low-shot", "5 a class"),
     ("CIFAR-100, 5 labels per class", "cifar100-low-shot", "5 a class"),
