@@ -238,11 +238,11 @@ def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) 
 
 
 def counted(values: np.ndarray, most: int, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
-    """The values, from 0 to below `most`, each once and in order, and how often there are, or the sums of their weights."""
+    """The values, from 0 to below `most`, each once and in order, and how often it occurs, or the sum of its weights."""
     found, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (None, values)
     total = np.bincount(which, weights)
     there = np.flatnonzero(total)
-    return there if found is None else found, total[there].astype(np.int64)
+    return there if found is None else found[there], total[there].astype(np.int64)
 
 
 def slices_of(
