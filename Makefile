@@ -14,11 +14,11 @@ export OMP_NUM_THREADS := 1
 .PHONY: demo test test-long test-lowest check fast-tests fuzz sanitize lint bench docs results clean help
 
 help:
-	@echo "make demo       coarse labels, a promise, something new: three answers and a page in hace-demo/, in two minutes"
+	@echo "make demo       coarse labels, a guarantee, something new: three answers and a page in hace-demo/, in two minutes"
 	@echo "make check      formatting, style, spelling, types and the fast tests with their coverage, in two minutes"
-	@echo "make test       all that guards a promise, slow tests and the examples in docstrings included, in eight minutes"
+	@echo "make test       all that guards a guarantee, slow tests and the examples in docstrings included, in eight minutes"
 	@echo "make test-long  for nights: the full demo, real data, every kill and corruption, and the fuzzers at length"
-	@echo "make test-lowest  the core's tests with the lowest promised versions, in .venv-lowest (several GB)"
+	@echo "make test-lowest  the core's tests with the lowest guaranteed versions, in .venv-lowest (several GB)"
 	@echo "make lint       formatting, style, spelling and types"
 	@echo "make docs       build the documentation into site/"
 	@echo "make results    rewrite the tables, numbers and figure in README and docs from the results in evidence/"

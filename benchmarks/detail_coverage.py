@@ -1,4 +1,4 @@
-"""How often the 95% intervals of the detail at a promise hold the truth, and what they say without the threshold's noise.
+"""How often the 95% intervals of the detail at a guarantee hold the truth, and what they say without the threshold's noise.
 
     python benchmarks/detail_coverage.py --out benchmarks/detail_coverage.csv
 
@@ -25,7 +25,7 @@ from scipy.special import expit, ndtr
 from hace import Hierarchy
 from hace.hierarchy.distances import relations
 from hace.lab.report.conformal import (
-    PROMISE,
+    GUARANTEE,
     AnswerLadder,
     detail_draws,
     detail_parts,
@@ -79,8 +79,8 @@ def figures(ladders: list[AnswerLadder]) -> tuple[np.ndarray, np.ndarray]:
     draws, answers = [], []
     for ladder in ladders:
         worth = np.broadcast_to(WORTH, ladder.mass.shape)
-        said = WORTH[sure_places(ladder, (PROMISE,))[0]]
-        parts = np.hstack([said.mean(), *detail_parts(ladder, worth, PROMISE)])
+        said = WORTH[sure_places(ladder, (GUARANTEE,))[0]]
+        parts = np.hstack([said.mean(), *detail_parts(ladder, worth, GUARANTEE)])
         draws.append(detail_draws(parts[None], ladder.groups)[0])
         answers.append(said)
     return np.stack(draws), np.stack(answers)

@@ -1,4 +1,4 @@
-"""Do guaranteed thresholds keep their promises on real features, and how specific are the answers?
+"""Do guaranteed thresholds keep their guarantees on real features, and how specific are the answers?
 
     python benchmarks/guarantees.py --data FOLDER --cache FOLDER --figure docs/images/guarantees.png
 
@@ -9,8 +9,8 @@ among the rates 1 to 128 in doublings by the top-1 of a tenth of the training sa
 test samples are split at random, 500 times: some calibrate, the others judge.
 
 First table, of cross-entropy and HACE: the share of false answers among the samples that judge (with of="answers", among their
-answers). "above" is the share of splits where it exceeds the promise; "above, all" judges by all test samples, the population
-the calibration samples were drawn from, as the promise does. Second table: how specific the answers are, 1 for leaves and 0
+answers). "above" is the share of splits where it exceeds the guarantee; "above, all" judges by all test samples, the population
+the calibration samples were drawn from, as the guarantee does. Second table: how specific the answers are, 1 for leaves and 0
 for the root, with 1,000 calibration samples. Each of 500 draws resamples the samples that judge, so the intervals (2.5 to 97.5
 %) hold the luck of both parts, and differences are paired. --cache keeps the scores of trained heads.
 """
@@ -31,7 +31,7 @@ from torch import Tensor
 
 import hace
 from hace import Hierarchy, build_loss, fit_temperature
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
 from hace.hierarchy.derived import leaf_counts
@@ -49,7 +49,7 @@ LOSSES = {
 SIMULATED = ("cross-entropy", "HACE")
 SPLITS = 500
 CALIBRATION = (200, 1000)
-PROMISES = {  # accuracy, confidence, of
+GUARANTEES = {  # accuracy, confidence, of
     "95% of samples, on average": (0.95, None, "samples"),
     "95% of samples, confidence 0.9": (0.95, 0.9, "samples"),
     "90% of answers, confidence 0.9": (0.9, 0.9, "answers"),
@@ -163,26 +163,26 @@ def share(found: Outcomes, threshold: float, of: str) -> float:
     return float(found.loss_at(at)[0] / number) if number else 0.0
 
 
-def simulate(head: Head, promise: RiskBound, number: int) -> dict[str, np.ndarray]:
+def simulate(head: Head, guarantee: RiskBound, number: int) -> dict[str, np.ndarray]:
     """The share of false answers on the samples that judge, and on all, of each split; nan where nothing is answered."""
     found, rng = head.outcomes("walk down"), np.random.default_rng(0)
     others, everyone = np.full(SPLITS, np.nan), np.full(SPLITS, np.nan)
     for i in range(SPLITS):
         order = rng.permutation(len(found))
-        threshold = promise.threshold(found.take(order[:number]))
+        threshold = guarantee.threshold(found.take(order[:number]))
         if threshold == NOTHING:
             continue
-        others[i] = share(found.take(order[number:]), threshold, promise.of)
-        everyone[i] = share(found, threshold, promise.of)
+        others[i] = share(found.take(order[number:]), threshold, guarantee.of)
+        everyone[i] = share(found, threshold, guarantee.of)
     return {"others": others, "all": everyone}
 
 
 def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
     """Print the first table and its summary over heads; the shares of each case."""
     cases, found = {}, []
-    for title, asked in PROMISES.items():
-        promise = RiskBound.of_accuracy(*asked)
-        limit = float(promise.alpha)
+    for title, asked in GUARANTEES.items():
+        guarantee = RiskBound.of_accuracy(*asked)
+        limit = float(guarantee.alpha)
         print(f"\n{title}: false at most {limit:g}")
         print(
             "| head | calibration | mean false | its standard error | above | above, all | nothing answered |"
@@ -190,7 +190,7 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
         print("| --- | --- | --- | --- | --- | --- | --- |")
         for head in heads:
             for number in CALIBRATION:
-                shares = simulate(head, promise, number)
+                shares = simulate(head, guarantee, number)
                 known = shares["others"][~np.isnan(shares["others"])]
                 cases[title, head.name, number] = known
                 error = known.std() / np.sqrt(max(len(known), 1))
@@ -206,9 +206,9 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
 
 
 def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
-    """Print the range over heads of each promise and number of calibration samples: `evidence/keep.py` keeps it."""
+    """Print the range over heads of each guarantee and number of calibration samples: `evidence/keep.py` keeps it."""
     columns = (
-        "promise",
+        "guarantee",
         "calibration images",
         "mean of false answers",
         "its standard error",
@@ -277,17 +277,17 @@ def how_specific(heads: list[Head]) -> None:
 
 
 def draw(cases: dict[tuple[str, str, int], np.ndarray], path: Path) -> None:
-    """The shares of false answers of all splits, one panel for each promise."""
+    """The shares of false answers of all splits, one panel for each guarantee."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(11, 4.2), dpi=130, layout="constrained")
     FigureCanvasAgg(figure)
-    panels = figure.subplots(1, len(PROMISES), sharey=True)
+    panels = figure.subplots(1, len(GUARANTEES), sharey=True)
     names = list(dict.fromkeys(name for _, name, _ in cases))
     rows = [(name, number) for name in names for number in CALIBRATION]
     at = np.arange(len(rows))[::-1]
-    for axes, (title, (accuracy, confidence, _)) in zip(panels, PROMISES.items(), strict=True):
+    for axes, (title, (accuracy, confidence, _)) in zip(panels, GUARANTEES.items(), strict=True):
         shares = [100 * cases[title, name, number] for name, number in rows]
         for y, values, (_, number) in zip(at, shares, rows, strict=True):
             colour = "#00796b" if number == 1000 else "#d35400"

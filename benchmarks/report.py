@@ -1,8 +1,8 @@
 """How long a report takes: 1,000 runs over 1,011 nodes and 24,633 samples aimed at 5 s of processor time and 3 MB.
 
 The aim of 5 s is missed. Of a run that took 16.6 s on busy cores, opening the runs, hashes and reading of their predictions
-took 3.6, answers at a promise with their bootstrap 4.6, columns and intervals of metrics 2.8, figures with the import of
-matplotlib 2.2, answers of two methods under 14 promises 1.0, and the counts of mistakes by node 0.9.
+took 3.6, answers at a guarantee with their bootstrap 4.6, columns and intervals of metrics 2.8, figures with the import of
+matplotlib 2.2, answers of two methods under 14 guarantees 1.0, and the counts of mistakes by node 0.9.
 
     python benchmarks/report.py [--runs 1000] [--profile]
 

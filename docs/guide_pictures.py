@@ -596,21 +596,21 @@ def architecture() -> Figure:
 
 
 def groups() -> Figure:
-    """False answers on new recordings under each promise of the page's table of frog calls."""
+    """False answers on new recordings under each guarantee of the page's table of frog calls."""
     page = (DOCS / "groups.md").read_text(encoding="utf-8")
     rows = re.search(r"^\| calibrated on .*?\n\n", page, re.DOTALL | re.MULTILINE)
     assert rows
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in rows[0].strip().splitlines()[2:]]
     figure, axes = plt.subplots(figsize=(8.6, 2.6))
-    for i, (_, promise, false, *_) in enumerate(cells):
-        value, limit = float(false), float(promise.removeprefix("at most ").split("%")[0])
+    for i, (_, guarantee, false, *_) in enumerate(cells):
+        value, limit = float(false), float(guarantee.removeprefix("at most ").split("%")[0])
         axes.barh(i, value, 0.6, color=RED if value > limit else TEAL)
         axes.plot([limit, limit], [i - 0.42, i + 0.42], color=INK, lw=2)
         axes.text(max(value, limit) + 0.4, i, f"{value:g}%", va="center", fontsize=9)
     axes.set_yticks(range(len(cells)), [f"{c[0]}: {c[1]}" for c in cells])
     axes.invert_yaxis()
     axes.set_xlim(0, 24)
-    axes.set_xlabel("false answers on new recordings, % of syllables (line: what was promised)")
+    axes.set_xlabel("false answers on new recordings, % of syllables (line: what was guaranteed)")
     axes.spines[["top", "right"]].set_visible(False)
     return figure
 

@@ -60,7 +60,7 @@ def write_effects(results: Results, target: Path) -> None:
 
 
 def metrics(results: Results) -> list[Metric]:
-    """The metrics to compare: headlines, accuracy by level, how specific promised answers are, calibration."""
+    """The metrics to compare: headlines, accuracy by level, how specific guaranteed answers are, calibration."""
     hierarchy = next((a.hierarchy for a in results.arrays.values() if a.hierarchy is not None), None)
     names = () if hierarchy is None else level_names(hierarchy)
     found = [m for m in HEADLINES if m.title not in ("HD@20", "iF1", "full path", "AURC")]

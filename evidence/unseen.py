@@ -2,7 +2,7 @@
 
     python evidence/unseen.py answers FEATURES.npz HIERARCHY OUT.csv --count 40 --names classes_flat.txt
     python evidence/unseen.py choose  FEATURES.npz HIERARCHY OUT.csv --count 40
-    python evidence/unseen.py promise FEATURES.npz HIERARCHY OUT.csv --count 40
+    python evidence/unseen.py guarantee FEATURES.npz HIERARCHY OUT.csv --count 40
 
 answers: the first test photo of each of 40 species left out (draw 0), and the answers of cross-entropy's best class, of
 cross-entropy with a threshold and of leave-one-out with distances, the last two where they cost 3 points of exact answers on
@@ -11,7 +11,7 @@ known species.
 choose: the weight of the leave-one-out term, on validation classes: the classes of a test draw are gone, a fifth of the others
 is left out of training, and a fifth of the training samples of the rest is held out. No test sample is looked at.
 
-promise: 100 draws of classes with a promise of 0.9 each. Heads are cross-fitted: the classes that can be left out are dealt
+guarantee: 100 draws of classes with a guarantee of 0.9 each. Heads are cross-fitted: the classes that can be left out are dealt
 into folds, a head is trained without each fold, and so every class has scores from a head that never saw it. A draw takes
 `--count` of these classes; half of them set the threshold, the other half is judged.
 
@@ -34,8 +34,8 @@ import torch
 
 from hace import Hierarchy, read_hierarchy
 from hace.data.feature_files import load_features
-from hace.decisions.group_promises import GroupPromise, group_places
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
+from hace.decisions.group_guarantees import GroupGuarantee, group_places
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import LADDERS, joined_outcomes, outcomes_of
 from hace.hierarchy.derived import is_above
@@ -123,11 +123,11 @@ def folds(h: Hierarchy, size: int, seed: int) -> Iterable[list[str]]:
         waiting = [c for c in waiting if c not in gone]
 
 
-def promise(
+def guarantee(
     h: Hierarchy, train: Labelled, test: Labelled, args: argparse.Namespace
 ) -> Iterable[Sequence[Any]]:
     """A row per draw and method."""
-    bound = GroupPromise(RiskBound.of_accuracy(0.9, None, "samples"))
+    bound = GroupGuarantee(RiskBound.of_accuracy(0.9, None, "samples"))
     methods = ("cross-entropy", "leave-one-out")
     found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in methods}
     kept: dict[Any, Any] = {}
@@ -191,7 +191,7 @@ def table(folder: Path) -> None:
         with (folder / f"{name}.csv").open(encoding="utf-8") as file:
             rows: list[dict[str, Any]] = [row for row in csv.DictReader(file) if row["draw"] != "all"]
         for row in rows:
-            row |= {k: float(v) for k, v in row.items() if k != "method" and "promise" not in v and v}
+            row |= {k: float(v) for k, v in row.items() if k != "method" and "guarantee" not in v and v}
         for lost in (1.0, 3.0, 6.0):
             for line in summary(rows, lost):
                 cell = lines.setdefault((lost, line["method"]), {})
@@ -213,7 +213,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("what", choices=("answers", "choose", "promise"))
+    parser.add_argument("what", choices=("answers", "choose", "guarantee"))
     parser.add_argument("features", type=Path)
     parser.add_argument("hierarchy")
     parser.add_argument("out", type=Path)
@@ -229,7 +229,7 @@ def main() -> None:
     train, test = (
         (np.asarray(data[s].x, dtype=np.float32), h.labels[data[s].nodes]) for s in ("train", "test")
     )
-    made = {"answers": answers, "choose": choose, "promise": promise}[args.what](h, train, test, args)
+    made = {"answers": answers, "choose": choose, "guarantee": guarantee}[args.what](h, train, test, args)
     with args.out.open("w", encoding="utf-8", newline="") as file:
         csv.writer(file, lineterminator="\n").writerows(made)
 

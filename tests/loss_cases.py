@@ -63,7 +63,7 @@ class Case:
     ) -> tuple[float, list[float]]:
         """(value, gradient) of one sample in sixty digits.
 
-        Of path sums this is what they promise: sums in double precision, less the largest where that is beyond 16, rounded
+        Of path sums this is what they guarantee: sums in double precision, less the largest where that is beyond 16, rounded
         once to `dtype`.
         """
         params = {name: value for name, value in self.oracle_params.items() if name != "outputs"}

@@ -63,17 +63,17 @@ def test_columns_and_record(model: hace.HACEClassifier) -> None:
         if isinstance(node, str):
             assert obs["hace_name"].iloc[row] == ONTOLOGY.name(node)
             assert obs["hace_rank"].iloc[row] == model.hierarchy_.depths[model.hierarchy_.index(node)]
-    assert set(obs["hace_promise"]) == {0.9}
+    assert set(obs["hace_guarantee"]) == {0.9}
     truth, said = (np.array(list(obs[c].astype(object)), dtype=object) for c in ("type", "hace"))
     wrong = [
         s
         for t, s in zip(truth, said, strict=True)
         if isinstance(s, str) and s != t and s not in ONTOLOGY.path(t)
     ]
-    assert len(wrong) / len(truth) < 0.15  # the promise is 0.1, on average
+    assert len(wrong) / len(truth) < 0.15  # the guarantee is 0.1, on average
     record = query.uns["hace"]
     assert record["accuracy"] == 0.9
-    assert "At most 0.1" in record["promise"]
+    assert "At most 0.1" in record["guarantee"]
     assert record["classes"] == list(model.hierarchy_.leaves)
     assert record["group_names"] == ["0", "1", "2", "3"]
     assert [ONTOLOGY.name(node) if node else "" for node in record["group_answers"]] == [
@@ -165,11 +165,11 @@ def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not trained & held
 
 
-def test_promises_are_about_new_donors() -> None:
+def test_guarantees_are_about_new_donors() -> None:
     reference = cells()
     reference.obs["donor"] = [f"d{i % 40}" for i in range(400)]
     found = hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.5)
-    assert found.guarantee(0.9).promise.startswith("In a new group at most 0.1 of its samples")
+    assert found.guarantee(0.9).guarantee.startswith("In a new group at most 0.1 of its samples")
     with pytest.raises(DataError, match=r"groups must be at least 19 .* Got 10\."):
         hace.anndata.annotate(cells(50, seed=1), found, accuracy=0.95)
 
@@ -227,7 +227,7 @@ def test_what_does_not_fit_is_named(change: Any, call: dict[str, Any], error: An
         hace.anndata.fit(reference, **{"labels": "type", "hierarchy": ONTOLOGY, **call})
 
 
-def test_missing_genes_and_models_without_a_promise(model: hace.HACEClassifier) -> None:
+def test_missing_genes_and_models_without_a_guarantee(model: hace.HACEClassifier) -> None:
     query = cells(30, seed=8)[:, :11].copy()
     with pytest.raises(
         DataError, match=r"12 features of the training\. 1 are missing: 'gene11'.* missing=\"zero\""
@@ -243,7 +243,7 @@ def test_missing_genes_and_models_without_a_promise(model: hace.HACEClassifier) 
     with pytest.raises(ConfigError, match="needs a calibrated classifier"):
         hace.anndata.annotate(whole, bare)
     hace.anndata.annotate(whole, bare, threshold=0.9)
-    assert np.isnan(whole.obs["hace_promise"]).all()
+    assert np.isnan(whole.obs["hace_guarantee"]).all()
 
 
 def test_raw_counts_are_noticed() -> None:
@@ -254,7 +254,7 @@ def test_raw_counts_are_noticed() -> None:
 
 
 def test_a_model_that_cannot_be_calibrated_answers_by_thresholds() -> None:
-    with pytest.warns(UserWarning, match=r"makes no promises.* target must differ from the best output"):
+    with pytest.warns(UserWarning, match=r"makes no guarantees.* target must differ from the best output"):
         found = hace.anndata.fit(cells(60, noise=0.01), "type", ONTOLOGY)
     query = cells(30, seed=9, noise=0.01)
     hace.anndata.annotate(query, found, threshold=0.5)

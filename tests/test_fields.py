@@ -62,7 +62,7 @@ def test_blood_cells_with_the_whole_ontology() -> None:
         allowed = labelled | {above for node in labelled for above in ontology.ancestors(node)}
         assert set(said.dropna()) <= allowed  # nothing below what was labelled
     assert np.mean(right) > np.mean(flat) - 0.015
-    assert np.mean(false) < 0.14  # the promise is 0.1; four splits of 200 cells
+    assert np.mean(false) < 0.14  # the guarantee is 0.1; four splits of 200 cells
 
 
 @pytest.mark.long

@@ -58,7 +58,7 @@ PUBLIC = {
     "LOSSES",
     "Predictor",
     "ProbeConfig",
-    "PromiseRequest",
+    "GuaranteeRequest",
     "Question",
     "DataConfig",
     "LossConfig",
@@ -276,16 +276,16 @@ def test_typed_marker_is_there() -> None:
     assert (SOURCE / "py.typed").is_file()
 
 
-def test_the_lowest_versions_are_the_promised_floors() -> None:
+def test_the_lowest_versions_are_the_guaranteed_floors() -> None:
     root = Path(__file__).parents[1]
-    promised = dict(re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)"', (root / "pyproject.toml").read_text()))
+    guaranteed = dict(re.findall(r'"([\w-]+)(?:\[\w+\])?>=([\d.]+)"', (root / "pyproject.toml").read_text()))
     lowest = dict(
         re.findall(r"^([\w-]+)==([\d.]+)$", (root / "constraints-lowest.txt").read_text(), re.MULTILINE)
     )
     assert "torch" in lowest
     for name, version in lowest.items():
-        floor = promised[name].split(".")
+        floor = guaranteed[name].split(".")
         assert version.split(".")[: len(floor)] == floor, name
         assert set(version.split(".")[len(floor) :]) <= {"0"}, (
-            f"{name}: {version} is above the floor {promised[name]}"
+            f"{name}: {version} is above the floor {guaranteed[name]}"
         )

@@ -60,9 +60,9 @@ def fit(
             answers too, and those below them are not, since no cell shows what they look like. None: the labels alone.
         layer: Layer with the features; by default `adata.X`.
         obsm: Key of `obsm` with the features, such as "X_pca".
-        groups: Column of `obs` with donors, or whatever new cells will differ in: whole groups are held out, and promises
+        groups: Column of `obs` with donors, or whatever new cells will differ in: whole groups are held out, and guarantees
             are about new groups.
-        held_out: Share of cells (or of groups) kept for calibration; 0: no calibration, and no promises.
+        held_out: Share of cells (or of groups) kept for calibration; 0: no calibration, and no guarantees.
         seed: Random seed of what is held out.
         **options: Options of :class:`hace.HACEClassifier`, such as `weight_decay`.
 
@@ -92,7 +92,7 @@ def fit(
             calibrated = None if donors is None else donors[held]
             model.calibrate(_read(adata, known[held], layer, obsm), y[held], calibrated)
         except DataError as error:  # all of few cells are right, say
-            warnings.warn(f"The model makes no promises: give annotate a threshold. {error}", stacklevel=2)
+            warnings.warn(f"The model makes no guarantees: give annotate a threshold. {error}", stacklevel=2)
     model.feature_names_in_ = names
     return model
 
@@ -113,15 +113,15 @@ def annotate(
     """Write an answer for every cell into `adata.obs`, and what was done into `adata.uns`.
 
     Columns, each after `key`: the answer's id (`hace`), `_name`, `_rank` (depth in the hierarchy; 0: no answer),
-    `_probability`, `_promise` (the accuracy, where one was asked for) and `_class`, the most probable class.
+    `_probability`, `_guarantee` (the accuracy, where one was asked for) and `_class`, the most probable class.
     With `groups` also `_group`, `_group_name` and `_group_probability`: one answer for each cluster, by the mean
-    probabilities of its cells. The promise is about cells, not about clusters.
+    probabilities of its cells. The guarantee is about cells, not about clusters.
 
     Args:
         adata: Cells, in memory or backed by a file.
         model: What :func:`fit` returned.
-        accuracy: Promise: at most 1 - accuracy of all cells get a false answer; answers are as deep as that allows.
-        threshold: Instead of a promise: answer with the deepest node of at least this probability.
+        accuracy: Guarantee: at most 1 - accuracy of all cells get a false answer; answers are as deep as that allows.
+        threshold: Instead of a guarantee: answer with the deepest node of at least this probability.
         groups: Column of `obs` with clusters.
         layer: Layer with the features, as in :func:`fit`.
         obsm: Key of `obsm` with the features, as in :func:`fit`.
@@ -131,7 +131,7 @@ def annotate(
 
     Raises:
         DataError: The features are not those of the training.
-        ConfigError: A promise from a model that is not calibrated; no such column, layer or embedding.
+        ConfigError: A guarantee from a model that is not calibrated; no such column, layer or embedding.
     """
     check_count("batch_size", batch_size, _MOST)
     check_choice("missing", missing, ("error", "zero"))
@@ -140,7 +140,7 @@ def annotate(
     elif accuracy is None:
         raise ConfigError("accuracy or threshold must be given. Got neither.")
     clusters = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()
-    promise = None if accuracy is None else model.guarantee(accuracy)
+    guarantee = None if accuracy is None else model.guarantee(accuracy)
     places = _places(adata, model, obsm, missing)
     h, parts, best = model.hierarchy_, [], []
     names, member = np.unique(clusters, return_inverse=True) if clusters is not None else ([], None)
@@ -151,14 +151,14 @@ def annotate(
         with warnings.catch_warnings():  # the names were compared above
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             log_q = model.predict_node_log_proba(x)
-        parts.append(_decided(log_q, h, promise, threshold))
+        parts.append(_decided(log_q, h, guarantee, threshold))
         best.append(h.leaf_nodes[log_q[:, h.leaf_nodes].argmax(axis=1)])
         if member is not None:
             np.add.at(total, member[rows], np.exp(log_q))
     answers = Decisions.joined(parts)
     _write(adata, key, answers)
     adata.obs[f"{key}_rank"] = answers.levels.numpy()
-    adata.obs[f"{key}_promise"] = np.nan if accuracy is None else accuracy
+    adata.obs[f"{key}_guarantee"] = np.nan if accuracy is None else accuracy
     adata.obs[f"{key}_class"] = np.array(h.nodes, dtype=object)[np.concatenate(best)]
     record = {  # values that an .h5ad file can hold
         "version": __version__,
@@ -169,13 +169,17 @@ def annotate(
         "missing_features": 0 if places is None else int((places < 0).sum()),
         "temperature": float(model.temperature_),
     }
-    if promise is None:
+    if guarantee is None:
         record["threshold"] = threshold
     else:
-        record |= {"accuracy": accuracy, "promise": promise.promise, "assumptions": list(promise.assumptions)}
+        record |= {
+            "accuracy": accuracy,
+            "guarantee": guarantee.guarantee,
+            "assumptions": list(guarantee.assumptions),
+        }
     if member is not None:
         mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
-        told = _decided(mean, h, promise, threshold)
+        told = _decided(mean, h, guarantee, threshold)
         _write(adata, f"{key}_group", told, member)
         ids = ["" if node is None else node for node in told.ids]
         record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
@@ -335,9 +339,9 @@ def _aligned(x: Any, places: np.ndarray | None) -> Any:
     return found.multiply(~lost[None]).tocsr() if hasattr(found, "multiply") else found * ~lost
 
 
-def _decided(log_q: np.ndarray, h: Hierarchy, promise: Any, threshold: float | None) -> Decisions:
-    if promise is not None:
-        return promise.predict(log_q, h, kind="node_log_probs")
+def _decided(log_q: np.ndarray, h: Hierarchy, guarantee: Any, threshold: float | None) -> Decisions:
+    if guarantee is not None:
+        return guarantee.predict(log_q, h, kind="node_log_probs")
     return predict(log_q, h, rule="threshold", threshold=threshold, kind="node_log_probs")
 
 

@@ -1,4 +1,4 @@
-"""`hace calibrate`, and the promises that `hace predict`, `hace evaluate` and `Predictor` make with it."""
+"""`hace calibrate`, and the guarantees that `hace predict`, `hace evaluate` and `Predictor` make with it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import torch
 
 import hace
 from hace import Hierarchy, cli, write_hierarchy
-from hace.decisions.calibration import PromiseRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import GuaranteeRequest, calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.writing import json_bytes
 from hace.lab.probe import probe
@@ -99,34 +99,34 @@ def test_a_calibrated_run_answers_with_its_threshold(
     answers = Predictor.from_run(run.folder).predict(tmp_path / "new.npy", accuracy=0.9)
     assert answers.answers.ids == expected.ids
     np.testing.assert_allclose(answers.answers.probabilities, expected.probabilities, atol=1e-5)
-    assert answers.promise == sure
+    assert answers.guarantee == sure
     assert cli.main(words) == 0
-    assert sure.promise in capsys.readouterr().err
+    assert sure.guarantee in capsys.readouterr().err
     rows = list(csv.DictReader((tmp_path / "a.csv").read_text().splitlines()))
     assert [row["answer"] for row in rows] == expected.ids
-    assert {row["answer_promise"] for row in rows} == {sure.promise}
+    assert {row["answer_guarantee"] for row in rows} == {sure.guarantee}
 
     assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     h = new.hierarchy
     truths = [set(h.ancestors(h.nodes[v], include_self=True)) for v in new.samples.nodes.tolist()]
     false = [a is not None and a not in t for a, t in zip(expected.ids, truths, strict=True)]
-    assert report["promise"]["measured"]["false"] == pytest.approx(np.mean(false))
-    assert report["promise"]["assumptions"]
-    assert report["promise"]["remark"] is None
-    measured = report["promise"]["measured"]
+    assert report["guarantee"]["measured"]["false"] == pytest.approx(np.mean(false))
+    assert report["guarantee"]["assumptions"]
+    assert report["guarantee"]["remark"] is None
+    measured = report["guarantee"]["measured"]
     assert measured["true_of_answers"] == pytest.approx(1 - measured["false"] / measured["answered"])
     for split, words in (("val", "was calibrated on them"), ("train", "was trained on them")):
         assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--split", split]) == 0
-        assert f"These samples do not test the promise: the run {words}" in capsys.readouterr().out
-    assert report["metrics"]["calibrated: promise, 0.9 of samples"]["specificity"] == pytest.approx(
-        report["promise"]["measured"]["specificity"]
+        assert f"These samples do not test the guarantee: the run {words}" in capsys.readouterr().out
+    assert report["metrics"]["calibrated: guarantee, 0.9 of samples"]["specificity"] == pytest.approx(
+        report["guarantee"]["measured"]["specificity"]
     )
 
 
 def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     run = probed(tmp_path)
-    found = calibrate_run(run.folder, PromiseRequest((0.8, 0.9), ("samples",)))
+    found = calibrate_run(run.folder, GuaranteeRequest((0.8, 0.9), ("samples",)))
     path = run.folder / "calibration.json"
     good = path.read_text()
     again = f"Calibrate again: hace calibrate {run.folder}"
@@ -161,7 +161,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     ):
         Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
     with pytest.raises(DataError, match="at least"):
-        calibrate_run(run.folder, PromiseRequest((0.999,)))
+        calibrate_run(run.folder, GuaranteeRequest((0.999,)))
     assert path.read_text() == good  # what fails leaves the old one
     probe([run.config], tmp_path)  # type: ignore[list-item]
     assert path.is_file()
@@ -203,7 +203,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     logits = logits.log() if kind == "probs" else logits
     nodes = H.leaf_nodes[y]
     assert (
-        calibrate_scores(logits, nodes, H, PromiseRequest(of=("samples",), rule="climb"), split="z.npy")
+        calibrate_scores(logits, nodes, H, GuaranteeRequest(of=("samples",), rule="climb"), split="z.npy")
         == found
     )
     evaluated = ["evaluate", *words, "--calibration", f"{tmp_path}/c.json", "--accuracy", "0.8", "--json"]
@@ -215,7 +215,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     specific = hace.evaluate(logits / found.temperature, y, H).values["selection", "AURC"]
     assert report["metrics"]["calibrated: selection"]["AURC"] == pytest.approx(specific, abs=1e-6)
     below = np.mean([v is not None for v in told.ids])
-    assert report["promise"]["measured"]["answered"] == pytest.approx(below)
+    assert report["guarantee"]["measured"]["answered"] == pytest.approx(below)
     np.save(tmp_path / "nodes.npy", np.zeros((300, H.num_nodes), dtype=np.float32))
     other = [w.replace("z.npy", "nodes.npy") for w in evaluated if w not in ("--kind", kind)]
     assert cli.main(other) == 2
@@ -297,7 +297,7 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
 
 
 @pytest.mark.slow
-def test_promises_are_kept_on_new_samples() -> None:
+def test_guarantees_are_kept_on_new_samples() -> None:
     """Over many draws the mean error keeps the level; the temperature has samples of its own."""
     z, y = scored(40_000, n=3)
     error = []
@@ -308,7 +308,7 @@ def test_promises_are_kept_on_new_samples() -> None:
             torch.from_numpy(z[calibration]),
             H.leaf_nodes[y[calibration]],
             H,
-            PromiseRequest((0.9,), ("samples",)),
+            GuaranteeRequest((0.9,), ("samples",)),
             seed=seed,
         )
         told = found.threshold_for(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
@@ -320,11 +320,11 @@ def test_promises_are_kept_on_new_samples() -> None:
 
 def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
     run = train(tiny(validation=0.5), tmp_path / "run")
-    found = calibrate_run(run.folder, PromiseRequest((0.5,), ("samples",)), temperature=1.0)
+    found = calibrate_run(run.folder, GuaranteeRequest((0.5,), ("samples",)), temperature=1.0)
     assert (found.split, found.samples) == ("val", 20)
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     answers = Predictor.from_run(run.folder).predict(image, accuracy=0.5)
-    assert answers.promise == found.threshold_for(0.5)
+    assert answers.guarantee == found.threshold_for(0.5)
     assert run.result is not None
     assert run.result["temperature"]["source"] == "val"
 
@@ -353,10 +353,10 @@ def test_nothing_in_a_run_is_written_through_a_link(
 
 def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
     run = probed(tmp_path / "runs")
-    calibrate_run(run.folder, PromiseRequest((0.9,)))
+    calibrate_run(run.folder, GuaranteeRequest((0.9,)))
     path = run.folder / "calibration.json"
     document = json.loads(path.read_text())
-    document["thresholds"][0]["threshold"] /= 2  # still a calibration, of another promise
+    document["thresholds"][0]["threshold"] /= 2  # still a calibration, of another guarantee
     path.write_text(json.dumps(document, indent=1))
     with pytest.raises(FormatError, match=r"does not match its checksum\. Calibrate again: hace calibrate"):
         Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9)
@@ -366,9 +366,10 @@ def test_an_export_inside_a_run_does_not_answer_for_the_run(tmp_path: Path) -> N
     run = probed(tmp_path / "runs")
     assert cli.main(["export", str(run.folder), "--to", "safetensors"]) == 0
     assert (run.folder / "model.safetensors").is_file()
-    calibrate_run(run.folder, PromiseRequest((0.9,)))
+    calibrate_run(run.folder, GuaranteeRequest((0.9,)))
     assert (
-        Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9).promise is not None
+        Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9).guarantee
+        is not None
     )
 
 
@@ -396,7 +397,7 @@ def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:
         (1.0, ["--temperature", "1e300"]),
     ],
 )
-def test_extreme_scores_and_promises_end_in_an_answer_or_a_message(
+def test_extreme_scores_and_guarantees_end_in_an_answer_or_a_message(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], largest: float, options: list[str]
 ) -> None:
     z, y = scored(90)

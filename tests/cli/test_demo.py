@@ -42,7 +42,7 @@ def test_the_demo(tmp_path: Path) -> None:
     )  # trained long enough to know what they know
 
     assert "Coarse labels: use or drop?\n  Yes. Use the coarse labels, with" in said
-    assert "A promise: is it kept, and how specific are the answers?\n  Kept. At most 10%" in said
+    assert "A guarantee: is it kept, and how specific are the answers?\n  Kept. At most 10%" in said
     assert "Something not in the list: what does it say?\n  True or silent." in said
     assert not re.search(r"SCE|rate \d|d 0\.|by construction", said)
     assert max(map(len, said.splitlines())) <= 100 or str(study) in max(said.splitlines(), key=len)
@@ -77,7 +77,7 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     text, page = write_demo(study, PRESETS["demo"].data["animals"])
     assert [line for line in text.splitlines() if line.endswith("?")] == [
         "Coarse labels: use or drop?",
-        "A promise: is it kept, and how specific are the answers?",
+        "A guarantee: is it kept, and how specific are the answers?",
         "Something not in the list: what does it say?",
     ]
     written = page.read_text()
@@ -88,7 +88,7 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert h is not None
     for record in arrays.choices[
         "sce"
-    ].finished:  # the promise, by loops: half of the samples answer for the others
+    ].finished:  # the guarantee, by loops: half of the samples answer for the others
         assert record.run is not None
         ladder = ladder_of(record.run.predictions(), h)
         assert ladder is not None

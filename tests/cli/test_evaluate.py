@@ -617,18 +617,18 @@ def test_the_python_function_does_what_the_command_does(
     assert capsys.readouterr().out.rstrip() == hace.evaluate(z, y, h, name="z", threshold=0.7).to_text()
 
 
-def test_a_temperature_and_a_promise_from_python(folder: Path) -> None:
+def test_a_temperature_and_a_guarantee_from_python(folder: Path) -> None:
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
     sure = hace.guaranteed_threshold(z / 0.5, y, h, 0.8)
-    found = hace.evaluate(z, y, h, temperature=0.5, promise=sure)
+    found = hace.evaluate(z, y, h, temperature=0.5, guarantee=sure)
     assert found.calibrated is not None
-    warm = hace.evaluate(z / 0.5, y, h, promise=sure)
+    warm = hace.evaluate(z / 0.5, y, h, guarantee=sure)
     assert found.calibrated.values == pytest.approx(warm.values, nan_ok=True)
-    promised = metrics.promised_answers(z / 0.5, y, h, sure)
-    assert found.promise_measured()["false"] == pytest.approx(float(promised.false))
-    assert found.promise_measured()["specificity"] == pytest.approx(float(promised.specificity))
-    assert found.to_dict()["promise"]["measured"] == warm.to_dict()["promise"]["measured"]
-    assert f"promise: {sure.promise}" in found.to_text()
+    guaranteed = metrics.guaranteed_answers(z / 0.5, y, h, sure)
+    assert found.guarantee_measured()["false"] == pytest.approx(float(guaranteed.false))
+    assert found.guarantee_measured()["specificity"] == pytest.approx(float(guaranteed.specificity))
+    assert found.to_dict()["guarantee"]["measured"] == warm.to_dict()["guarantee"]["measured"]
+    assert f"guarantee: {sure.guarantee}" in found.to_text()
     assert found.values == pytest.approx(hace.evaluate(z, y, h).values, nan_ok=True)
     for wrong, words in (
         ({"temperature": 0.0}, "temperature must be a number above 0"),

@@ -163,8 +163,8 @@ def test_a_run_is_tested_on_another_year(
     assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/2027", "--accuracy", "0.8"]) == 0
     said = capsys.readouterr().out
     assert "80 samples" in said
-    assert "The promise was" in said
-    assert "promised: at most 20.0%" in said
+    assert "The guarantee was" in said
+    assert "guaranteed: at most 20.0%" in said
     words = ["calibrate", run, "--data", f"{folder}/2027", "--accuracy", "0.8", "--temperature", "1"]
     words += ["--out", f"{folder}/2027.json"]
     assert cli.main(words) == 0
@@ -176,7 +176,7 @@ def test_a_run_is_tested_on_another_year(
     shown = ["--data", f"{folder}/2027", "--calibration", f"{folder}/2027.json", "--out", f"{folder}/page"]
     assert cli.main(["evaluate", "--run", run, "--accuracy", "0.8", *shown]) == 0
     page = (folder / "page" / "report.html").read_text()
-    assert "These samples do not test the promise: the run was calibrated on them." in page
+    assert "These samples do not test the guarantee: the run was calibrated on them." in page
 
 
 def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,4 +1,4 @@
-"""Guaranteed thresholds: against exhaustive search, and the promise itself over many simulated calibrations."""
+"""Guaranteed thresholds: against exhaustive search, and the guarantee itself over many simulated calibrations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scipy.stats import binom
 
 from hace import DataError, Hierarchy, guaranteed_threshold, predict
 from hace.decisions import GuaranteedThreshold
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import NOTHING, Outcomes, greatest_distance, outcomes_of
 from hace.errors import ConfigError, HierarchyError
@@ -59,7 +59,7 @@ def supported(false: int, number: int, accuracy: str, confidence: str | None) ->
     ],
 )
 def test_thresholds_are_those_of_an_exhaustive_search(kind: str, rule: str) -> None:
-    """Every score, and the next number above it, as a threshold: from the safest down while the promise is supported.
+    """Every score, and the next number above it, as a threshold: from the safest down while the guarantee is supported.
 
     The threshold found is as good as the least of them: the same answers, and away from every score.
     """
@@ -149,14 +149,14 @@ def population() -> tuple[Hierarchy, torch.Tensor, np.ndarray]:
         (0.9, 0.9, "answers", 600),
     ],
 )
-def test_the_promise_is_kept(
+def test_the_guarantee_is_kept(
     population: tuple, rule: str, accuracy: float, confidence: float | None, of: str, number: int
 ) -> None:
     """400 calibrations, each judged on all samples."""
     h, z, y = population
     found = outcomes_of(Scores(z, h, outputs="leaves"), y, rule=rule)
-    promise = RiskBound.of_accuracy(accuracy, confidence, of)
-    risks, silent = simulated(promise, found, number)
+    guarantee = RiskBound.of_accuracy(accuracy, confidence, of)
+    risks, silent = simulated(guarantee, found, number)
     assert silent <= 60
     alpha = 1 - accuracy
     if confidence is None:  # on average at the level, and not far below it
@@ -168,20 +168,20 @@ def test_the_promise_is_kept(
         assert (risks > alpha / 2).mean() > 0.5  # and it is not idle
 
 
-def simulated(promise: RiskBound, found: Outcomes, number: int, draws: int = 400) -> tuple[np.ndarray, int]:
+def simulated(guarantee: RiskBound, found: Outcomes, number: int, draws: int = 400) -> tuple[np.ndarray, int]:
     """The risk of many calibrations on all samples, 0 where nothing is answered; and how many answer nothing."""
     rng, risks, silent = np.random.default_rng(0), [], 0
     for _ in range(draws):
-        t = promise.threshold(found.take(rng.choice(len(found), number, replace=False)))
+        t = guarantee.threshold(found.take(rng.choice(len(found), number, replace=False)))
         silent += t == NOTHING
         loss, answers = at(found, t)
-        risks.append(loss / promise.most / (len(found) if promise.of == "samples" else max(1, answers)))
+        risks.append(loss / guarantee.most / (len(found) if guarantee.of == "samples" else max(1, answers)))
     return np.array(risks), silent
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("distance", "at_most"), [("lca_height", 0.25), ("edges", 0.5)])
-def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: float) -> None:
+def test_a_guaranteed_distance_is_kept(population: tuple, distance: str, at_most: float) -> None:
     h, z, y = population
     found = outcomes_of(Scores(z, h, outputs="leaves"), y, distance=distance)
     most = greatest_distance(h, distance)
@@ -194,7 +194,7 @@ def test_a_promised_distance_is_kept(population: tuple, distance: str, at_most: 
 
 @pytest.mark.slow
 def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
-    """Every threshold has 22% false answers where 20% are promised, so each one accepted breaks the promise.
+    """Every threshold has 22% false answers where 20% are guaranteed, so each one accepted breaks the guarantee.
 
     The luckiest of many thresholds passes its test in far more than a tenth of the calibrations.
     """
@@ -210,17 +210,17 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
 @pytest.mark.slow
 def test_the_finite_sample_correction_is_needed() -> None:
     """With continuous scores the mean risk is known: floor(alpha (n + 1)) / (n + 1). Without the + 1 it is 4/31."""
-    promise, rng = RiskBound.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
+    guarantee, rng = RiskBound.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
     ones = np.ones((30, 1), dtype=int)
     draws = []
     for row in rng.random((1000, 30)):
         true = rng.random((30, 300))  # so that midpoints are close to the least thresholds
         draws.append(Outcomes(row[:, None], ones, row, ones[:, 0], np.column_stack([row, true])))
-    risk = np.array([1 - promise.threshold(row) for row in draws])
+    risk = np.array([1 - guarantee.threshold(row) for row in draws])
     assert risk.mean() == pytest.approx(3 / 31, abs=0.006)
     strict = RiskBound.of_accuracy(
         0.9, 0.9, "samples"
-    )  # no more than a tenth of calibrations break the promise
+    )  # no more than a tenth of calibrations break the guarantee
     broken = np.mean([1 - strict.threshold(row) > 0.1 for row in draws])
     assert 0.02 < broken <= 0.1
     assert broken == pytest.approx(binom.cdf(0, 30, 0.1), abs=0.015)
@@ -268,7 +268,7 @@ def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
         (0.5, 0.5, "answers", 1),
     ],
 )
-def test_how_many_samples_a_promise_takes(
+def test_how_many_samples_a_guarantee_takes(
     accuracy: float, confidence: float | None, of: str, needed: int
 ) -> None:
     h = Hierarchy.flat(["a", "b"])
@@ -290,7 +290,7 @@ def test_constant_scores_and_certain_mistakes() -> None:
         sure = guaranteed_threshold(scores, truth, h, 0.9, 0.9, of)
         assert (sure.threshold, sure.answered) == (NOTHING, 0)
         assert "It answers nothing" in sure.cost
-        assert sure.promise.endswith("It answers nothing.")
+        assert sure.guarantee.endswith("It answers nothing.")
         assert set(sure.predict(scores, h).ids) == {"animal"}
 
 
@@ -329,7 +329,7 @@ def test_what_is_refused() -> None:
         guaranteed_threshold(z, y, h, by=[1, 2])
     with pytest.raises(DataError, match=r"texts or integers\. Got nan"):
         guaranteed_threshold(z, y, h, by=[math.nan] * 100)
-    with pytest.raises(DataError, match=r"at least 19 samples to promise a mean distance of at most 0\.2"):
+    with pytest.raises(DataError, match=r"at least 19 samples to guarantee a mean distance of at most 0\.2"):
         guaranteed_threshold(z[:18], y[:18], h, distance="edges", at_most=0.2)
     with pytest.raises(HierarchyError, match="several ways up"):
         guaranteed_threshold(torch.zeros(30, 3), np.zeros(30, dtype=int), DIAMOND.build(), rule="climb")
@@ -338,19 +338,19 @@ def test_what_is_refused() -> None:
 def test_a_record_survives_json(population: tuple) -> None:
     h, z, y = population[0], population[1][:900], population[2][:900]
     third = (np.arange(900) % 3).tolist()
-    promises: tuple[dict[str, Any], ...] = (
+    guarantees: tuple[dict[str, Any], ...] = (
         {"accuracy": 0.8},
         {"by": "top"},
         {"by": third},
         {"distance": "edges", "at_most": 1, "confidence": 0.9},
     )
-    for options in promises:
+    for options in guarantees:
         record = guaranteed_threshold(z, y, h, rule="climb", **options)
         again = GuaranteedThreshold.from_dict(json.loads(json.dumps(record.to_dict())))
         assert again == record
         given = options.get("by") if options.get("by") is third else None
         assert again.predict(z, h, by=given).ids == record.predict(z, h, by=given).ids
-        assert "900 samples" in record.promise
+        assert "900 samples" in record.guarantee
         assert ("independent" in record.assumptions[0]) == (record.confidence is not None)
     with pytest.raises(DataError, match="Calibrate again with this hierarchy"):
         guaranteed_threshold(z, y, h).predict(torch.zeros(1, 4), ANIMALS.build())
@@ -392,7 +392,7 @@ def saturated(number: int, seed: int) -> tuple[torch.Tensor, np.ndarray]:
 @pytest.mark.parametrize(
     ("accuracy", "confidence", "of", "number"), [(0.99, None, "samples", 99), (0.95, 0.9, "answers", 60)]
 )
-def test_a_promise_is_issued_by_every_calibration(
+def test_a_guarantee_is_issued_by_every_calibration(
     accuracy: float, confidence: float | None, of: str, number: int
 ) -> None:
     """Only lucky calibrations could exclude a false answer of mass 1 if there were no threshold above 1."""
@@ -417,7 +417,7 @@ def test_a_promise_is_issued_by_every_calibration(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["threshold", "climb", "hedge"])
-def test_tied_scores_keep_the_promise_in_another_precision(rule: str) -> None:
+def test_tied_scores_keep_the_guarantee_in_another_precision(rule: str) -> None:
     """Calibrated in double precision, used in single precision, and the reverse: rounding moves no tied sample across."""
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -448,7 +448,7 @@ def test_thresholds_keep_away_from_scores() -> None:
 def test_groups_say_whether_they_hold_together(population: tuple) -> None:
     h, z, y = population[0], population[1][:900], population[2][:900]
     each = guaranteed_threshold(z, y, h, 0.8, by="top").assumptions[-1]
-    assert each == "Each group keeps the promise on average, and so do all of them together."
+    assert each == "Each group keeps the guarantee on average, and so do all of them together."
     joint = guaranteed_threshold(z, y, h, 0.8, 0.95, by="top").assumptions[-1]
     assert "all 3 at once with probability 0.85 or more" in joint
     with pytest.raises(ConfigError, match="threshold must be a probability"):
@@ -465,7 +465,9 @@ def test_groups_say_whether_they_hold_together(population: tuple) -> None:
         (1 - 2**-53, 0.9, "samples", None),
     ],
 )
-def test_extreme_promises_end(accuracy: float, confidence: float | None, of: str, needed: int | None) -> None:
+def test_extreme_guarantees_end(
+    accuracy: float, confidence: float | None, of: str, needed: int | None
+) -> None:
     """Neither a scan over billions of sizes nor the logarithm of 0."""
     began = time.process_time()
     found = RiskBound.of_accuracy(accuracy, confidence, of).needed()

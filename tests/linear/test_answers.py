@@ -1,4 +1,4 @@
-"""Answers of the estimator: restricted to a subset, calibrated, and with a promise."""
+"""Answers of the estimator: restricted to a subset, calibrated, and with a guarantee."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_calibration_is_the_temperature_of_half_the_samples(loss: str) -> None:
     assert HACEClassifier(H, loss=loss).fit(X, Y).temperature_ == clf.fit(X, Y).temperature_ == 1
 
 
-def test_a_promise_is_kept_on_new_samples() -> None:
+def test_a_guarantee_is_kept_on_new_samples() -> None:
     clf = HACEClassifier(H).fit(X, Y)
     with pytest.raises(ConfigError, match=r"accuracy needs a calibrated classifier. Call calibrate\(X, y\)"):
         clf.predict_node(NEW, accuracy=0.9)
@@ -87,7 +87,7 @@ def test_a_promise_is_kept_on_new_samples() -> None:
     assert 0.02 < false < 0.1 + 3 * np.sqrt(0.09 / 300)
     assert (
         clf.predict(NEW[~HELD]) != TRUTH[~HELD]
-    ).mean() > 0.2  # the classes themselves keep no such promise
+    ).mean() > 0.2  # the classes themselves keep no such guarantee
     assert clf.guarantee(0.9, confidence=0.9).threshold > sure.threshold
     with pytest.raises(ConfigError, match="accuracy must come with the subset and the pool of calibrate"):
         clf.set_params(subset=[INNER]).predict_node(NEW, accuracy=0.9)
@@ -109,7 +109,7 @@ def test_calibration_refuses_what_it_cannot_use() -> None:
     assert isinstance(flat.hierarchy_, Hierarchy)
 
 
-def test_promises_and_answers_for_groups() -> None:
+def test_guarantees_and_answers_for_groups() -> None:
     rng = np.random.default_rng(0)
     group = np.repeat(np.arange(200), 6)
     y = (np.arange(200) % 3)[group]
@@ -137,7 +137,7 @@ def test_promises_and_answers_for_groups() -> None:
         clf.calibrate(x[held], y[held], group[held] // 2, pool="log")
 
 
-def test_a_promise_within_a_subset() -> None:
+def test_a_guarantee_within_a_subset() -> None:
     rng = np.random.default_rng(1)
     y = np.arange(900) % 3
     x = np.eye(3)[y] + rng.normal(size=(900, 3)) * 0.6
@@ -168,7 +168,7 @@ def test_answers_stop_where_training_labels_do(dag: bool) -> None:
         clf.set_params(unlabelled="maybe").predict_node(NEW)
 
 
-def test_a_promise_is_computed_once_and_anew_after_calibration() -> None:
+def test_a_guarantee_is_computed_once_and_anew_after_calibration() -> None:
     clf = HACEClassifier(H).fit(X, Y).calibrate(NEW[HELD], TRUTH[HELD])
     first = clf.guarantee(0.9)
     assert clf.guarantee(0.9) is first

@@ -245,8 +245,8 @@ def test_commands_answer_as_the_classifier_does(loss: str, tmp_path: Path) -> No
     for path in (file, onnx, made):
         found = Predictor.from_run(path).predict(X, accuracy=0.8)
         np.testing.assert_allclose(found.leaves.probabilities[:, 0], best, atol=1e-5)
-        assert found.promise is not None
-        assert found.promise.promise == clf.guarantee(0.8).promise
+        assert found.guarantee is not None
+        assert found.guarantee.guarantee == clf.guarantee(0.8).guarantee
         if path is file:
             assert found.answers.ids == clf.predict_node(X, accuracy=0.8).tolist()
             assert "small" in found.answers.ids

@@ -219,13 +219,13 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Something new appears" in capsys.readouterr().out
     assert out.read_text().startswith("draw,seed,method,lost,best,threshold,known_exact")
     page = tmp_path / "page.html"
-    assert main([*words, "--methods", "leave-one-out", "--promise", "0.3", "--page", str(page)]) == 0
+    assert main([*words, "--methods", "leave-one-out", "--guarantee", "0.3", "--page", str(page)]) == 0
     said = capsys.readouterr().out
-    assert "promise 0.3, leave-one-out:" in said
+    assert "guarantee 0.3, leave-one-out:" in said
     (threshold,) = [line.split(",")[5] for line in out.read_text().splitlines() if line.startswith("all,")]
     assert f"threshold {float(threshold):.3g}" in said
     assert "if something new appears, what happens?" in page.read_text()
-    assert main([*words, "--methods", "leave-one-out", "--promise", "0.9"]) == 2  # with one class to set it
-    assert "groups must be at least 9 to promise 0.9 of the samples" in capsys.readouterr().err
+    assert main([*words, "--methods", "leave-one-out", "--guarantee", "0.9"]) == 2  # with one class to set it
+    assert "groups must be at least 9 to guarantee 0.9 of the samples" in capsys.readouterr().err
     assert main([*words, "--methods", "crossentropy"]) == 2
     assert "A method must be one of" in capsys.readouterr().err

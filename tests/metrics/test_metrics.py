@@ -156,7 +156,7 @@ def test_specificity_at_a_guaranteed_accuracy(name: str, of: str) -> None:
     root = {None, *(h.nodes[:1] if h.rooted else ())}
     below = [a not in root for a in told]
     true = [a is None or a == v or a in h.ancestors(v) for a, v in zip(told, truths(h, y), strict=True)]
-    found = metrics.promised_answers(z, y, h, sure)
+    found = metrics.guaranteed_answers(z, y, h, sure)
     specific = [decided.information(plain, a) / most if most else 1.0 for a in told]
     assert found.specificity.item() == pytest.approx(np.mean(specific))
     assert found.false.item() == pytest.approx(1 - np.mean(true))

@@ -64,9 +64,9 @@ PAIRS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
         lambda h: metrics.OperatingArea(h, (0.1, 0.5, 0.9), False),
         lambda z, y, h: metrics.operating_curve(z, y, h, thresholds=(0.1, 0.5, 0.9), constrained=False).area,
     ),
-    "specificity at a promise": (
-        lambda h: metrics.GuaranteedAnswers(h, promised(h)),
-        lambda z, y, h: metrics.promised_answers(z, y, h, promised(h))._asdict(),
+    "specificity at a guarantee": (
+        lambda h: metrics.GuaranteedAnswers(h, guaranteed(h)),
+        lambda z, y, h: metrics.guaranteed_answers(z, y, h, guaranteed(h))._asdict(),
     ),
     "mistakes": (lambda h: metrics.Mistakes(h), lambda z, y, h: metrics.confusion(z, y, h).by_level),
 }
@@ -99,7 +99,7 @@ ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
 SHAPES = {"ragged": RAGGED, "dag": DAG_FOREST}
 
 
-def promised(h: Hierarchy) -> GuaranteedThreshold:
+def guaranteed(h: Hierarchy) -> GuaranteedThreshold:
     z, y = sample(h, rows=60)
     return guaranteed_threshold(z, y, h, 0.3)
 

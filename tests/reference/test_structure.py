@@ -49,7 +49,7 @@ def nonzero(row):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("seed", range(5))
-def test_generated_hierarchies_keep_their_promise(kind, seed):
+def test_generated_hierarchies_keep_their_guarantee(kind, seed):
     h = random_plain(kind, seed, 20)
     assert 10 <= len(h.nodes) <= 20
     assert sorted(h.leaves) == sorted(

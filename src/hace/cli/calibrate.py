@@ -1,22 +1,22 @@
 """Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a
-probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its promise on new samples.
+probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its guarantee on new samples.
 
 Examples:
   hace calibrate runs/4cd033b43672ca23                         then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
   hace calibrate runs/4cd033b43672ca23 --accuracy 0.9 0.97 --of samples
-  hace calibrate runs/4cd033b43672ca23 --confidence 0.95       promises that hold with probability 0.95
+  hace calibrate runs/4cd033b43672ca23 --confidence 0.95       guarantees that hold with probability 0.95
   hace calibrate shop.safetensors --data val.npz               a file of hace export, or of HACEClassifier.save
   hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                then: hace evaluate --calibration FILE --accuracy 0.95
 
-Samples that come in groups, such as photos of one site, resemble each other: promises are then about new groups, where the data
+Samples that come in groups, such as photos of one site, resemble each other: guarantees are then about new groups, where the data
 of the run have groups or --groups names them. Each group weighs the same; with --group-share S, at least S of new groups keep
-the promise. With --pool a group gets one answer, from all of its samples, and promises are about these answers.
+the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these answers.
 
-An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two promises:
+An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two guarantees:
   --of samples   of all samples, at most 1 - accuracy get a false answer; saying nothing is not false
   --of answers   of the answers that say something, at least the share accuracy is true
-A promise about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it holds
+A guarantee about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it holds
 with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing was
 chosen by looking at them, and that they are restricted (--subset) and weighted (--prior) alike.
 
@@ -50,9 +50,9 @@ from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
-    from hace.decisions.calibration import Calibration, PromiseRequest
+    from hace.decisions.calibration import Calibration, GuaranteeRequest
 
-PROMISED = {
+GUARANTEED = {
     "samples": "of all samples, at most 1 - accuracy get a false answer",
     "answers": "of the answers below the root, at least the share accuracy is true",
 }
@@ -63,12 +63,14 @@ def add_arguments(parser: Parser) -> None:
     add = parser.option
     about = "a finished run, or a model file with --data; or give --hierarchy, --scores and --labels"
     add("run_folder", "RUN", about, nargs="?")
-    about = "shares to promise (default: 0.8 0.9 0.95 0.99, if there are enough samples)"
+    about = "shares to guarantee (default: 0.8 0.9 0.95 0.99, if there are enough samples)"
     add("--accuracy", "A", about, type=float, nargs="+")
-    add("--of", ("samples", "answers"), "what a promise is about (default: both, where possible)", nargs="+")
-    about = "the probability with which promises hold (default: on average; 0.9 for answers)"
+    add(
+        "--of", ("samples", "answers"), "what a guarantee is about (default: both, where possible)", nargs="+"
+    )
+    about = "the probability with which guarantees hold (default: on average; 0.9 for answers)"
     add("--confidence", "C", about, type=float)
-    about = "with groups: the share of new groups that keep a promise (default: on average over new groups)"
+    about = "with groups: the share of new groups that keep a guarantee (default: on average over new groups)"
     add("--group-share", "S", about, type=float)
     about = "one answer per group: from the mean of its log-probabilities, or of its probabilities"
     add("--pool", ("log", "mean"), about)
@@ -90,13 +92,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
-    from hace.decisions.calibration import PromiseRequest
+    from hace.decisions.calibration import GuaranteeRequest
     from hace.lab.serve.load_run import calibrate_run, open_finished
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
     )
-    asked = PromiseRequest(accuracies, of, args.confidence, args.rule, args.group_share)
+    asked = GuaranteeRequest(accuracies, of, args.confidence, args.rule, args.group_share)
     files = ("hierarchy", "scores", "labels", "groups")
     of_files = [f"--{name}" for name in files if getattr(args, name) is not None]
     if args.run_folder is None:
@@ -119,7 +121,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
 
 
-def calibrate_model(args: argparse.Namespace, asked: PromiseRequest) -> tuple[Calibration, Path]:
+def calibrate_model(args: argparse.Namespace, asked: GuaranteeRequest) -> tuple[Calibration, Path]:
     """Calibrate the model of a file, and write what was found into it or to --out."""
     from hace.lab.serve.export import store_calibration
     from hace.lab.serve.predictor import ExportedPredictor
@@ -136,7 +138,7 @@ def calibrate_model(args: argparse.Namespace, asked: PromiseRequest) -> tuple[Ca
     return found, Path(args.out or args.run_folder)
 
 
-def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibration:
+def calibrate_file(args: argparse.Namespace, asked: GuaranteeRequest) -> Calibration:
     """Calibrate scores from a file."""
     import numpy as np
     import torch
@@ -169,11 +171,11 @@ def calibrate_file(args: argparse.Namespace, asked: PromiseRequest) -> Calibrati
         raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
 
 
-def in_groups(promise: GuaranteedThreshold) -> str:
-    """What a promise about new groups begins with; "" for one about samples."""
-    if promise.num_groups is None:
+def in_groups(guarantee: GuaranteedThreshold) -> str:
+    """What a guarantee about new groups begins with; "" for one about samples."""
+    if guarantee.num_groups is None:
         return ""
-    share = promise.group_share
+    share = guarantee.group_share
     return "in a new group, on average, " if share is None else f"in at least {share:g} of new groups, "
 
 
@@ -187,13 +189,13 @@ def calibration_text(found: Calibration) -> str:
     lines = [f"temperature {found.temperature:.4g}, {how}", ""]
     first = found.thresholds[0]
     of_groups = f" in {first.num_groups:,} groups, about new groups" if first.num_groups is not None else ""
-    lines.append(f"promises, from {found.samples:,} {further}{unit}{of_groups}")
+    lines.append(f"guarantees, from {found.samples:,} {further}{unit}{of_groups}")
     for of in dict.fromkeys(t.of for t in found.thresholds):
         same = [t for t in found.thresholds if t.of == of]
         sure = same[0].confidence
         held = "on average" if sure is None else f"with probability {sure:g}"
         where = in_groups(same[0])
-        what = PROMISED[of].removeprefix("of all samples, " if where else "").replace("samples", unit)
+        what = GUARANTEED[of].removeprefix("of all samples, " if where else "").replace("samples", unit)
         lines.append(f"  --of {of}: {where}{what}, {held}")
         for t in same:
             said = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
@@ -201,5 +203,5 @@ def calibration_text(found: Calibration) -> str:
     lines += [f"  not possible: {reason}" for reason in found.missing]
     strictest = max(found.thresholds, key=lambda t: t.confidence is not None)
     assumed = [f"  - {text.replace('samples', unit)}" for text in strictest.assumptions]
-    lines += ["", "what a promise assumes", *assumed]
+    lines += ["", "what a guarantee assumes", *assumed]
     return "\n".join([*lines, *found.notes, ""])

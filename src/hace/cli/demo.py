@@ -1,4 +1,4 @@
-"""Three questions about a taxonomy of 61 animals. Coarse labels: use or drop? A promise: is it kept, and how specific are the
+"""Three questions about a taxonomy of 61 animals. Coarse labels: use or drop? A guarantee: is it kept, and how specific are the
 answers? Something that is not in the list: what does it say? A small fair study answers them, in which every method searches
 the same learning rates on held-out samples, over five seeds. It ends with a page to open.
 

@@ -74,7 +74,7 @@ COMMANDS = (
     ),
     Command("report", "write the report of a study: a page, tables, figures", "the number of studies"),
     Command("export", "write a finished run as one file", "the size of the model"),
-    Command("calibrate", "calibrate confidence, with thresholds that keep a promise", "the rows per file"),
+    Command("calibrate", "calibrate confidence, with thresholds that keep a guarantee", "the rows per file"),
     Command("predict", "classify new images with a finished run", "--batch-size or --workers"),
     Command("serve", "try a model in the browser, or use it as an API", "--device, or the size of the model"),
     Command("evaluate", "compute all metrics for any model's scores", "--replicates, or the rows per file"),

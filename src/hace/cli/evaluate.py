@@ -13,7 +13,7 @@ Examples:
   hace evaluate --hierarchy tree.csv --scores top5.csv --rest spread --labels y.csv    lists of (class, score)
   hace evaluate --run runs/4cd033b43672ca23 --threshold 0.9
   hace evaluate --run runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
-  hace evaluate --run runs/4cd033b43672ca23 --data photos2027 --accuracy 0.95    does the promise hold next year?
+  hace evaluate --run runs/4cd033b43672ca23 --data photos2027 --accuracy 0.95    does the guarantee hold next year?
   hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
   hace evaluate --run runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
   hace evaluate --run runs/4cd033b43672ca23 --names classes.txt --out results    names for a hierarchy of numbers
@@ -42,16 +42,16 @@ import numpy as np
 from hace.cli.options import (
     Parser,
     add_checkpoint,
-    add_promise,
+    add_guarantee,
     add_restrictions,
     add_run_data,
     add_score_files,
     groups_of,
+    guarantee_of,
     level_of,
     like_probabilities,
     nan_report,
     path_sharing,
-    promise_of,
     read_truth,
     reader_options,
     restrictions,
@@ -90,7 +90,7 @@ def add_arguments(parser: Parser) -> None:
     add("--distance", distances, "distance for severity and costs", default="lca_height")
     add("--threshold", "T", "evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
     add("--level", "LEVEL", "evaluate the best node of a level, by depth or name, and its classes")
-    add_promise(parser)
+    add_guarantee(parser)
     add("--calibration", "FILE", "written by `hace calibrate` (default: with --run, the one in the run)")
     about = "cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5)"
     add("--price", "P", about, type=float)
@@ -121,7 +121,7 @@ OF_FILES |= {"option": [], "label_kind": "auto"}
 
 
 class Model(NamedTuple):
-    """A model to evaluate: what the user called it and its name in pictures; the temperature, promise and remark asked for."""
+    """A model to evaluate: what the user called it and its name in pictures; the temperature, guarantee and remark asked for."""
 
     source: str
     name: str
@@ -301,9 +301,9 @@ def path_sums(chunk: np.ndarray, h: Hierarchy, sharing: float) -> np.ndarray:
 
 def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> dict[str, Any]:
     """What --calibration and --accuracy say, for a file of scores."""
-    promise, again = promise_of(args), "hace calibrate --hierarchy FILE --scores FILE --labels FILE"
+    guarantee, again = guarantee_of(args), "hace calibrate --hierarchy FILE --scores FILE --labels FILE"
     if args.calibration is None:
-        if promise is not None:
+        if guarantee is not None:
             raise ConfigError(
                 "--accuracy must come with --calibration, which `hace calibrate` writes from scores of other samples. Run: "
                 f"{again}"
@@ -318,10 +318,10 @@ def file_calibration(args: argparse.Namespace, h: Hierarchy, outputs: str) -> di
             f"{args.calibration} must be made with scores over {outputs}, as these are. It was made with scores over "
             f"{found.outputs}. Calibrate again: {again}"
         )
-    if promise is not None:
+    if guarantee is not None:
         found.check_use(None, **restrictions(args, h), again=again)
-    sure = None if promise is None else found.threshold_for(*promise, again)
-    return {"temperature": found.temperature, "promise": sure}
+    sure = None if guarantee is None else found.threshold_for(*guarantee, again)
+    return {"temperature": found.temperature, "guarantee": sure}
 
 
 # ---------------------------------------------------------------------- finished runs
@@ -393,15 +393,15 @@ def run_model(folder: str, scored: Rescored, args: argparse.Namespace) -> Model:
         with progress(title, "samples") as start:
             return scored.report(**options, progress=start(len(scored.samples), 0))
 
-    promise, calibration = promise_of(args), {}
-    if promise is not None:
+    guarantee, calibration = guarantee_of(args), {}
+    if guarantee is not None:
         found = calibration_of(scored.run, args.calibration)
         again = f"hace calibrate {folder}"
         found.check_use(None, **restrictions(args, scored.hierarchy), again=again)
         seen = "trained" if scored.split == "train" else "calibrated" if scored.split == found.split else None
         calibration = {
             "temperature": found.temperature,
-            "promise": found.threshold_for(*promise, again),
-            "remark": seen and f"These samples do not test the promise: the run was {seen} on them.",
+            "guarantee": found.threshold_for(*guarantee, again),
+            "remark": seen and f"These samples do not test the guarantee: the run was {seen} on them.",
         }
     return Model(folder, title, evaluate, calibration)

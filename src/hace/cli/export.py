@@ -59,4 +59,4 @@ def run(args: argparse.Namespace) -> None:
         what = f", {out.stat().st_size / 1e6:.1f} MB"
     print(f"wrote {out}{what}; probabilities differ by at most {difference:.1g} from the run's")
     if export.document["calibration"] is None:
-        print("without thresholds that keep a promise: hace calibrate first, if the run held out samples")
+        print("without thresholds that keep a guarantee: hace calibrate first, if the run held out samples")

@@ -1,4 +1,4 @@
-"""Options that several commands share: datasets, devices, files of scores and labels, promises; and options made from a
+"""Options that several commands share: datasets, devices, files of scores and labels, guarantees; and options made from a
 configuration. Commands import nothing from each other; what two of them need is here.
 """
 
@@ -520,20 +520,20 @@ def threshold_of(text: str, h: Hierarchy) -> float | list[float]:
     return threshold
 
 
-def add_promise(parser: Parser) -> None:
+def add_guarantee(parser: Parser) -> None:
     """Declare --accuracy and --of, for commands that answer with a calibrated model."""
     about = (
-        "answer at the rank that keeps a promise on new samples, such as 0.95; needs `hace calibrate` first"
+        "answer at the rank that keeps a guarantee on new samples, such as 0.95; needs `hace calibrate` first"
     )
     parser.option("--accuracy", "A", about, type=float)
     about = (
-        "what the promise is about: at most 1 - A of all samples get a false answer (default), or of the answers that "
+        "what the guarantee is about: at most 1 - A of all samples get a false answer (default), or of the answers that "
         "say something at least A are true"
     )
     parser.option("--of", ("samples", "answers"), about)
 
 
-def promise_of(args: argparse.Namespace) -> tuple[float, str] | None:
+def guarantee_of(args: argparse.Namespace) -> tuple[float, str] | None:
     """The values of --accuracy and --of; None without --accuracy."""
     if args.accuracy is None:
         if args.of is not None:

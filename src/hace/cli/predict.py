@@ -18,8 +18,8 @@ directly; a run of `hace probe` sees them through the frozen model that `hace fe
 file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
 
 The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
-With --accuracy it is at the rank that keeps a promise: of new samples, at most 1 - A get a false answer (--of samples), or of
-the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The promise is
+With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples), or of
+the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The guarantee is
 part of the output; it holds for samples from the same source as those the run was calibrated on.
 An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
 --skip-broken it is skipped, named on stderr, and the exit code is 0.
@@ -40,11 +40,11 @@ from hace.cli.options import (
     Parser,
     add_checkpoint,
     add_device,
-    add_promise,
+    add_guarantee,
     add_restrictions,
+    guarantee_of,
     level_index_of,
     pick_device,
-    promise_of,
     restrictions,
     threshold_of,
 )
@@ -69,7 +69,7 @@ def add_arguments(parser: Parser) -> None:
     add("--top-k", "K", "how many classes to give (default: 5)", type=int, default=5)
     add("--threshold", "T", "answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
     add("--level", "LEVEL", "answer the best node of a level, by depth or name")
-    add_promise(parser)
+    add_guarantee(parser)
     add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
     add_restrictions(parser)
     about = "one answer per group: the column of a list, or the array of a feature file, that names each sample's group"
@@ -92,7 +92,7 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.runs.process import progress
     from hace.lab.serve.inputs import EMPTY, ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
-    from hace.metrics.evaluation import promise_text
+    from hace.metrics.evaluation import guarantee_text
 
     form = form_of(args)
     device, workers = pick_device(args)
@@ -106,15 +106,15 @@ def run(args: argparse.Namespace) -> None:
         given = {"checkpoint": args.checkpoint, "calibration": args.calibration}
         predictor = Predictor.from_run(args.run_folder, device=device, **given)
         asked = question(args, predictor)
-        promise = predictor.threshold_for(asked)
-        if promise is not None:
+        guarantee = predictor.threshold_for(asked)
+        if guarantee is not None:
             shown = form == "table" and args.out is None
             unit = "samples" if args.pool is None else "groups"
-            print(promise_text(promise, unit), file=sys.stdout if shown else sys.stderr)
+            print(guarantee_text(guarantee, unit), file=sys.stdout if shown else sys.stderr)
         boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
         inputs = predictor.inputs(args.input, args.column, boxes, args.pool)
         empty = list(getattr(inputs, "empty", ()))
-        pooled = promise is not None and args.pool is not None
+        pooled = guarantee is not None and args.pool is not None
         t = predictor.calibration.temperature if pooled else predictor.temperature
         told = "raw; `hace calibrate RUN` calibrates them"
         if t is not None:
@@ -178,7 +178,7 @@ def question(args: argparse.Namespace, predictor: Predictor) -> Question:
     h = predictor.hierarchy
     threshold = None if args.threshold is None else threshold_of(args.threshold, h)
     level = None if args.level is None else level_index_of(args.level, h)
-    accuracy, of = promise_of(args) or (None, "samples")
+    accuracy, of = guarantee_of(args) or (None, "samples")
     made = "mean" if accuracy is None else predictor.calibration.pool or "mean"
     pool = None if args.pool is None else made
     return Question(

@@ -9,7 +9,7 @@ Examples:
   hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
   curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
 
-Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between promises; else it is a plain threshold.
+Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain threshold.
 The server listens on this machine only. With another --host everybody who can reach it needs the token; put a proxy with TLS in
 front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
 """

@@ -4,7 +4,7 @@ them, at equal accuracy on the classes they know.
 Examples:
   hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 40
   hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 0.2 --whole-groups --draws 3 --seeds 2
-  hace unseen --features birds.npz --hierarchy taxonomy.csv --promise 0.9 --page unseen.html
+  hace unseen --features birds.npz --hierarchy taxonomy.csv --guarantee 0.9 --page unseen.html
   hace unseen --features F --leave-out new-species.txt --methods cross-entropy,leave-one-out --out rows.csv
 
 The features need a test split with samples of all classes. A class is left out only where a sister under the same parent stays.
@@ -29,7 +29,9 @@ def add_arguments(parser: Parser) -> None:
     add("--leave-out", "K", "how many classes, a share, or a file of ids (default: 0.2)", default="0.2")
     parser.flag("--whole-groups", "leave out whole groups of classes")
     add("--outside", "F", "features of samples that belong to no class at all: what is said about them")
-    add("--promise", "P", "set a threshold: P of the samples of new classes get no false answer", type=float)
+    add(
+        "--guarantee", "P", "set a threshold: P of the samples of new classes get no false answer", type=float
+    )
     add("--draws", "N", "draws of classes (default: 5)", type=int, default=5)
     add("--seeds", "N", "heads per draw (default: 5)", type=int, default=5)
     add("--epochs", "N", "passes over the training samples (default: 30)", type=int, default=30)
@@ -58,7 +60,7 @@ def run(args: argparse.Namespace) -> None:
         left = read_list(args.leave_out)
     outside = None if args.outside is None else list(feature_parts(Path(args.outside)).values())[-1]
     how = {"draws": args.draws if isinstance(left, float) else 1, "groups": args.whole_groups}
-    how |= {"seeds": args.seeds, "epochs": args.epochs, "outside": outside, "promise": args.promise}
+    how |= {"seeds": args.seeds, "epochs": args.epochs, "outside": outside, "guarantee": args.guarantee}
     methods = tuple(METHODS) if args.methods is None else tuple(args.methods.split(","))
     study = UnseenStudy(data.hierarchy, parts["train"], parts["test"], left, methods=methods, **how)
 

@@ -276,13 +276,13 @@ def beside(h: Hierarchy, name: str) -> Hierarchy:
 def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dict[str, Any]:
     """An answer of `Predictions.documents` in the columns of a format: camtrap, wildlife-insights or timelapse.
 
-    Rank, confidence and promise have columns of their own where the format has them, and are in its remarks otherwise.
+    Rank, confidence and guarantee have columns of their own where the format has them, and are in its remarks otherwise.
     """
     answer = document.get("answer", {})
     path = document["sample"].partition("#")[0]
     name, rank = answer.get("name") or "", answer.get("level_name") or answer.get("level") or ""
-    sure, promise = answer.get("probability"), answer.get("promise") or ""
-    blank, remark = bool(document.get("empty")), document.get("error") or promise
+    sure, guarantee = answer.get("probability"), answer.get("guarantee") or ""
+    blank, remark = bool(document.get("empty")), document.get("error") or guarantee
     if form == "camtrap":
         told = "blank" if blank else ANIMAL if answer.get("id") is not None else "unknown"
         return {
@@ -302,5 +302,5 @@ def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dic
         columns = {"filename": path, "is_blank": int(blank), "identified_by": by, "common_name": name}
         return columns | {"rank": rank, "cv_confidence": sure, "uncertainty": remark}
     folder, _, file = path.rpartition("/")
-    said = {"Species": "empty" if blank else name, "Rank": rank, "Confidence": sure, "Promise": promise}
+    said = {"Species": "empty" if blank else name, "Rank": rank, "Confidence": sure, "Guarantee": guarantee}
     return {"RelativePath": folder, "File": file, **said, "Error": document.get("error") or ""}

@@ -535,7 +535,7 @@ def group_column(names: Iterable[str], chosen: str | None, source: str) -> str |
     if alike:
         warnings.warn(
             f"{source} has a column {alike[0]!r} that is not used. If its samples resemble each other, say so: --groups "
-            f"{alike[0]} (groups={alike[0]!r}). Splits then keep them together, and promises are about new ones.",
+            f"{alike[0]} (groups={alike[0]!r}). Splits then keep them together, and guarantees are about new ones.",
             GroupWarning,
             stacklevel=4,
         )

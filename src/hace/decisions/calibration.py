@@ -1,7 +1,7 @@
-"""Calibration on samples that a model was not trained on: one temperature, and thresholds that keep promises.
+"""Calibration on samples that a model was not trained on: one temperature, and thresholds that keep guarantees.
 
-A promise needs scores that were settled without the samples it rests on, so samples are dealt in two: some fit the
-temperature, the others support promises.
+A guarantee needs scores that were settled without the samples it rests on, so samples are dealt in two: some fit the
+temperature, the others support guarantees.
 
 One temperature serves a whole head, so that q* means what it says. With b = 1/T and D(y) the outputs at or below the truth y,
 the mean over held-out samples of
@@ -25,9 +25,9 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice, check_number, is_number
-from hace.decisions.group_promises import group_places
+from hace.decisions.bounds import GUARANTEES
+from hace.decisions.group_guarantees import group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
-from hace.decisions.promises import PROMISES
 from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
@@ -38,7 +38,7 @@ from hace.settings import Config, from_dict
 
 FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
-CONFIDENCE = 0.9  # of promises about answers, which hold with a probability
+CONFIDENCE = 0.9  # of guarantees about answers, which hold with a probability
 _SHARE = 3  # one of so many calibration samples fits the temperature
 _LARGEST = 1e200  # difference of two scores: beyond it sums overflow, and no temperature makes sense
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
@@ -237,7 +237,7 @@ def _moments(z: Tensor, b: float) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True, eq=False)
 class HeldOut:
-    """What promises rest on: samples, or pooled groups, whose scores are divided by a temperature that others fitted."""
+    """What guarantees rest on: samples, or pooled groups, whose scores are divided by a temperature that others fitted."""
 
     temperature: float
     scores: Scores
@@ -308,15 +308,15 @@ def _one_truth(truth: np.ndarray, names: np.ndarray, place: np.ndarray) -> np.nd
 
 
 @dataclass(frozen=True)
-class PromiseRequest:
-    """What to promise.
+class GuaranteeRequest:
+    """What to guarantee.
 
     Attributes:
-        accuracies: The promised shares; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
+        accuracies: The guaranteed shares; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
         of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
-        confidence: None: promises about samples hold on average, those about answers with probability 0.9.
+        confidence: None: guarantees about samples hold on average, those about answers with probability 0.9.
         rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
-        group_share: Where samples come in groups: the share of new groups that keep a promise; None: on average over them.
+        group_share: Where samples come in groups: the share of new groups that keep a guarantee; None: on average over them.
     """
 
     accuracies: Sequence[float] | None = None
@@ -332,7 +332,7 @@ class Calibration(Config):
 
     Attributes:
         temperature: Scores are divided by it.
-        thresholds: The promises, over scores divided by the temperature.
+        thresholds: The guarantees, over scores divided by the temperature.
         split: The calibration samples: "val", "test", or a file of scores.
         samples: How many of them the thresholds rest on.
         temperature_samples: How many others fitted the temperature; 0: it was given.
@@ -340,7 +340,7 @@ class Calibration(Config):
         hierarchy: The fingerprint of the hierarchy.
         weights: The sha256 of the run's weights; None for a file of scores.
         notes: What else a reader should know.
-        missing: Promises that could not be made, with the reason; not stored.
+        missing: Guarantees that could not be made, with the reason; not stored.
         pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
         subset: The classes that answers were restricted to.
         prior: Prior weights of nodes that were added to the scores.
@@ -384,8 +384,8 @@ class Calibration(Config):
     def threshold_for(
         self, accuracy: float, of: str = "samples", where: str = "hace calibrate RUN"
     ) -> GuaranteedThreshold:
-        """The threshold for a promise, or an error with those there are; ``where``: the command that calibrates."""
-        check_promise(accuracy, of)
+        """The threshold for a guarantee, or an error with those there are; ``where``: the command that calibrates."""
+        check_guarantee(accuracy, of)
         found = [t for t in self.thresholds if t.of == of and t.accuracy == accuracy]
         if found:
             return found[0]
@@ -396,7 +396,7 @@ class Calibration(Config):
         )
 
     def _options(self, accuracy: float, of: str) -> str:
-        """The options of `hace calibrate` that add a promise to these; both kinds are its default, as far as possible."""
+        """The options of `hace calibrate` that add a guarantee to these; both kinds are its default, as far as possible."""
         first = self.thresholds[0]
         wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
         words = "--accuracy " + " ".join(f"{a:g}" for a in wanted)
@@ -424,18 +424,18 @@ class Calibration(Config):
             )
 
 
-def check_promise(accuracy: float, of: str) -> None:
-    """Refuse what no promise can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
+def check_guarantee(accuracy: float, of: str) -> None:
+    """Refuse what no guarantee can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
     fits = is_number(accuracy) and 0 < accuracy < 1
     check_number("accuracy", accuracy, "a number above 0 and below 1", fits)
-    check_choice("of", of, tuple(PROMISES))
+    check_choice("of", of, tuple(GUARANTEES))
 
 
 def calibrate_scores(
     scores: Any,
     truth: np.ndarray,
     hierarchy: Hierarchy,
-    promises: PromiseRequest | None = None,
+    guarantees: GuaranteeRequest | None = None,
     *,
     kind: str = "logits",
     outputs: str = "auto",
@@ -453,25 +453,25 @@ def calibrate_scores(
         scores: (S, n) over the leaves or (S, N) over the nodes.
         truth: (S,) node indices.
         hierarchy: The hierarchy.
-        promises: What to promise.
+        guarantees: What to guarantee.
         kind: "logits" or "probs".
         outputs: What the columns are: "leaves", "nodes", or "auto".
         temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
         split: What the samples are, for the record.
         seed: See `temperature`.
-        groups: (S,) the group of each sample: promises are about new groups, and the temperature is fitted on other groups.
+        groups: (S,) the group of each sample: guarantees are about new groups, and the temperature is fitted on other groups.
         pool: "log" or "mean": a group gets one answer, from the mean of its log-probabilities or of its probabilities, and
-            promises are about these answers.
-        subset: Classes that answers are restricted to. Samples of other classes are left out: promises are about the rest.
+            guarantees are about these answers.
+        subset: Classes that answers are restricted to. Samples of other classes are left out: guarantees are about the rest.
         prior: Prior weights of nodes, which apply to all below; see :func:`hace.decisions.scores.prior_weights`.
 
     Raises:
         DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
     """
-    asked = promises or PromiseRequest()
+    asked = guarantees or GuaranteeRequest()
     for accuracy in asked.accuracies or ():
-        for of in asked.of or PROMISES:
-            check_promise(accuracy, of)
+        for of in asked.of or GUARANTEES:
+            check_guarantee(accuracy, of)
     check_number("seed", seed, "at least 0", seed >= 0)
     if groups is None and asked.group_share is not None:
         raise ConfigError(
@@ -491,10 +491,10 @@ def calibrate_scores(
             raise
         spent = (
             f"Of the {len(held.truth) + held.fitted:,} calibration samples {held.fitted:,} fit the temperature. All support "
-            "promises if it is given: --temperature T (temperature=T), fitted on other samples or 1."
+            "guarantees if it is given: --temperature T (temperature=T), fitted on other samples or 1."
         )
         raise DataError([*error.problems, spent]) from error
-    left = f"{held.outside:,} samples of classes outside the subset were left out: promises are about samples of its classes."
+    left = f"{held.outside:,} samples of classes outside the subset were left out: guarantees are about samples of its classes."
     used: Any = {"pool": pool, "subset": None if subset is None else tuple(subset)}
     used |= {"prior": None if prior is None else dict(prior), "missing": missing}
     rests_on = (split, len(held.truth), held.fitted, held.scores.outputs, hierarchy.fingerprint)
@@ -503,14 +503,14 @@ def calibrate_scores(
 
 
 def _thresholds(
-    held: HeldOut, asked: PromiseRequest
+    held: HeldOut, asked: GuaranteeRequest
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
-    """The promises that can be made, and why others cannot; what was asked for by name must be possible."""
+    """The guarantees that can be made, and why others cannot; what was asked for by name must be possible."""
     found, missing = [], []
     z, truth, h = held.scores.data, held.truth, held.scores.hierarchy
     options: Any = {"rule": asked.rule, "labels": "nodes", "outputs": held.scores.outputs}
     options |= {"groups": held.groups, "group_share": asked.group_share}
-    for of in asked.of or PROMISES:
+    for of in asked.of or GUARANTEES:
         for accuracy in asked.accuracies or ACCURACIES:
             confidence = CONFIDENCE if asked.confidence is None and of == "answers" else asked.confidence
             try:

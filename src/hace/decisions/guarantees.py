@@ -1,4 +1,4 @@
-"""Thresholds with a finite-sample guarantee: a promise and calibration samples in, a record to keep and apply out."""
+"""Thresholds with a finite-sample guarantee: a guarantee and calibration samples in, a record to keep and apply out."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import numpy as np
 from torch import Tensor
 
 from hace.checks import is_number
+from hace.decisions.bounds import GUARANTEES, RiskBound, share_of
 from hace.decisions.decisions import Decisions
-from hace.decisions.group_promises import GroupPromise, group_places
-from hace.decisions.promises import PROMISES, RiskBound, share_of
+from hace.decisions.group_guarantees import GroupGuarantee, group_places
 from hace.decisions.rules import decide
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import (
@@ -30,13 +30,13 @@ from hace.hierarchy.derived import layout
 from hace.hierarchy.distances import DISTANCES
 
 _FORMAT = "hace.threshold.1"
-_OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of promises about new groups
+_OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of guarantees about new groups
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
     "New samples get the same subset of classes, if any, and nothing was chosen by looking at them.",
-    "This promise was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
-    "The promise is about the average sample; only groups named here have one of their own.",
+    "This guarantee was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
+    "The guarantee is about the average sample; only groups named here have one of their own.",
 )
 _NEW_GROUPS = "New groups come from the same source as those of the calibration and are prepared alike: all are exchangeable"
 _WITHIN_GROUPS = (
@@ -46,23 +46,23 @@ _WITHIN_GROUPS = (
 
 @dataclass(frozen=True)
 class GuaranteedThreshold:
-    """A threshold, what it promises, and how to answer with it.
+    """A threshold, what it guarantees, and how to answer with it.
 
     Attributes:
         rule: the rule of :func:`hace.predict` it is for.
         constrained: the option of the rule ``"threshold"``.
         threshold: the threshold from 0 to 1, or 2: answer nothing; with ``by``, one for each group.
-        groups: None; ``"new"``: the promise is about new groups; by ``by``, ``"top"``: one threshold for each child of the
+        groups: None; ``"new"``: the guarantee is about new groups; by ``by``, ``"top"``: one threshold for each child of the
             root that the answer is under; ``"given"``: one for each group of the user.
         of: ``"samples"`` or ``"answers"``.
-        accuracy: the promised share of true answers, or None.
-        distance: the distance of a promise about distance, or None.
-        at_most: the promised mean distance, or None.
-        confidence: the probability with which the promise holds; None: it holds on average.
+        accuracy: the guaranteed share of true answers, or None.
+        distance: the distance of a guarantee about distance, or None.
+        at_most: the guaranteed mean distance, or None.
+        confidence: the probability with which the guarantee holds; None: it holds on average.
         samples: how many calibration samples it rests on.
-        answered: the share of them that it answers below the root: what the promise costs.
+        answered: the share of them that it answers below the root: what the guarantee costs.
         hierarchy: the fingerprint of the hierarchy.
-        num_groups: how many groups a promise about new groups rests on.
+        num_groups: how many groups a guarantee about new groups rests on.
         group_share: the share of new groups that keep it; None: it holds on average over them.
     """
 
@@ -88,8 +88,8 @@ class GuaranteedThreshold:
         return all(t > 1 for t in found)
 
     @property
-    def promise(self) -> str:
-        """The promise in one sentence."""
+    def guarantee(self) -> str:
+        """The guarantee in one sentence."""
         new = self.groups == "new"
         if self.distance is not None:
             whose = "its" if new else "all"
@@ -119,7 +119,7 @@ class GuaranteedThreshold:
 
     @property
     def cost(self) -> str:
-        """What the promise costs, in one sentence."""
+        """What the guarantee costs, in one sentence."""
         if self.is_silent:
             return (
                 "It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or "
@@ -132,7 +132,7 @@ class GuaranteedThreshold:
 
     @property
     def assumptions(self) -> tuple[str, ...]:
-        """What the promise assumes, and how groups hold together, one sentence each."""
+        """What the guarantee assumes, and how groups hold together, one sentence each."""
         if self.groups == "new":
             first = _NEW_GROUPS + ("." if self.confidence is None else " and independent.")
             return (first, *_ASSUMED[:-1], _WITHIN_GROUPS)
@@ -140,7 +140,7 @@ class GuaranteedThreshold:
         if not isinstance(self.threshold, dict):
             return assumed
         if self.confidence is None:
-            return (*assumed, "Each group keeps the promise on average, and so do all of them together.")
+            return (*assumed, "Each group keeps the guarantee on average, and so do all of them together.")
         number = len(self.threshold)
         together = max(0.0, 1 - number * (1 - self.confidence))
         joint = f"Each group keeps it with that probability, all {number} at once with probability {together:.3g} or more."
@@ -155,7 +155,7 @@ class GuaranteedThreshold:
         kind: str = "logits",
         outputs: str = "auto",
     ) -> Decisions:
-        """Answers that keep the promise.
+        """Answers that keep the guarantee.
 
         Args:
             scores: (B, n) or (B, N), prepared as the calibration scores were.
@@ -249,7 +249,7 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
     wrong["groups"] = (
         given["groups"] not in (None, "new", "top", "given") or isinstance(each, dict) != by_group
     )
-    wrong["of"] = given["of"] not in PROMISES
+    wrong["of"] = given["of"] not in GUARANTEES
     wrong["distance"] = given["distance"] not in (None, *DISTANCES) or ("at_most" in numbers) != far
     wrong["samples"] = not isinstance(given["samples"], int)
     wrong["num_groups"] = given["groups"] == "new" and not isinstance(given["num_groups"], int)
@@ -277,35 +277,35 @@ def guaranteed_threshold(
     kind: str = "logits",
     outputs: str = "auto",
 ) -> GuaranteedThreshold:
-    """The least threshold of ``predict`` that keeps a promise on new samples.
+    """The least threshold of ``predict`` that keeps a guarantee on new samples.
 
     An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. An answer
-    below a truth at an inner node counts as false. Where no threshold up to 1 keeps the promise, the record answers
+    below a truth at an inner node counts as false. Where no threshold up to 1 keeps the guarantee, the record answers
     nothing: ``threshold`` is 2, and ``cost`` says so.
 
-    What the promise assumes: the calibration samples and the new ones are exchangeable (same source, same model, same
+    What the guarantee assumes: the calibration samples and the new ones are exchangeable (same source, same model, same
     preparation of the scores, no ``subset``, no weights); the model, its temperature and this call were settled without
-    looking at the new samples, and the model and its temperature without these calibration samples. The promise is about the
+    looking at the new samples, and the model and its temperature without these calibration samples. The guarantee is about the
     average new sample, not about each class; ``by`` makes one for each group. Samples that come in groups, such as photos of
-    one site, are not exchangeable with those of a new group: name the ``groups``, and the promise is about new ones.
+    one site, are not exchangeable with those of a new group: name the ``groups``, and the guarantee is about new ones.
 
     Args:
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order, of held-out samples.
         target: (B,) truths: labels of leaves, or any nodes with ``labels="nodes"``.
         hierarchy: the hierarchy; a tree or forest for ``rule="climb"``.
-        accuracy: the promised share, above 0 and below 1. Default: 0.95.
-        confidence: None: the promise holds on average over calibration samples and new samples. A probability: with at
-            least this probability over the choice of the calibration samples, the threshold found keeps the promise.
+        accuracy: the guaranteed share, above 0 and below 1. Default: 0.95.
+        confidence: None: the guarantee holds on average over calibration samples and new samples. A probability: with at
+            least this probability over the choice of the calibration samples, the threshold found keeps the guarantee.
         of: ``"samples"``: at most 1 - accuracy of all samples get a false answer; a sample without an answer is not false.
             ``"answers"``: of the answers below the root, at least the share ``accuracy`` is true; needs ``confidence``.
-        distance: promise a mean distance in place of an accuracy: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``. A false
+        distance: guarantee a mean distance in place of an accuracy: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``. A false
             answer counts with its distance to the truth, every other sample with 0.
-        at_most: the promised mean distance, over all samples.
+        at_most: the guaranteed mean distance, over all samples.
         rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"`` or ``"hedge"``.
         constrained: the option of ``rule="threshold"``.
-        groups: (B,) the site, donor or recording of each sample: the promise is about new groups, each of which weighs the
-            same, and ``confidence`` is over groups. See :mod:`hace.decisions.group_promises` for the theorem.
-        group_share: the promise holds in at least this share of new groups. None: on average over new groups.
+        groups: (B,) the site, donor or recording of each sample: the guarantee is about new groups, each of which weighs the
+            same, and ``confidence`` is over groups. See :mod:`hace.decisions.group_guarantees` for the theorem.
+        group_share: the guarantee holds in at least this share of new groups. None: on average over new groups.
         by: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
             ``"top"``: by the child of the root that the answer is under.
         labels: what the targets are: ``"leaves"`` or ``"nodes"`` (indices into ``hierarchy.nodes``).
@@ -313,10 +313,10 @@ def guaranteed_threshold(
         outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
 
     Returns:
-        A record with the threshold, its promise and a ``predict`` of its own; ``to_dict`` makes it JSON.
+        A record with the threshold, its guarantee and a ``predict`` of its own; ``to_dict`` makes it JSON.
 
     Raises:
-        DataError: too few samples or groups for the promise (the message says how many it takes).
+        DataError: too few samples or groups for the guarantee (the message says how many it takes).
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -328,7 +328,7 @@ def guaranteed_threshold(
         >>> sure.predict(p[9:11], h, kind="probs").ids
         ['dog', 'cat']
     """
-    promise = _promise(hierarchy, accuracy, confidence, of, distance, at_most)
+    guarantee = _guarantee(hierarchy, accuracy, confidence, of, distance, at_most)
     outcomes = outcomes_of(
         Scores(scores, hierarchy, kind, outputs),
         target,
@@ -341,11 +341,11 @@ def guaranteed_threshold(
     if groups is not None:
         if by is not None:
             raise ConfigError(
-                "groups and by must not come together: a promise is about new groups, or about known ones."
+                "groups and by must not come together: a guarantee is about new groups, or about known ones."
             )
         names, place = group_places(groups, len(outcomes))
         share = None if group_share is None else share_of("group_share", group_share)
-        found, kind_of_groups = {None: GroupPromise(promise, share).threshold(outcomes, place)}, "new"
+        found, kind_of_groups = {None: GroupGuarantee(guarantee, share).threshold(outcomes, place)}, "new"
         members, num_groups = {None: np.arange(len(outcomes))}, len(names)
     else:
         if group_share is not None:
@@ -359,7 +359,7 @@ def guaranteed_threshold(
             members, kind_of_groups = _tops(outcomes.first, hierarchy), by
         else:
             members, kind_of_groups = _members(by, len(outcomes)), "given"
-        found = _thresholds(promise, outcomes, members)
+        found = _thresholds(guarantee, outcomes, members)
     answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in found.items())
     return GuaranteedThreshold(
         rule=rule,
@@ -367,7 +367,7 @@ def guaranteed_threshold(
         threshold=found[None] if by is None else found,
         groups=kind_of_groups,
         of=of,
-        accuracy=float(1 - promise.alpha) if distance is None else None,
+        accuracy=float(1 - guarantee.alpha) if distance is None else None,
         distance=distance,
         at_most=None if at_most is None else float(at_most),
         confidence=None if confidence is None else float(confidence),
@@ -379,7 +379,7 @@ def guaranteed_threshold(
     )
 
 
-def _promise(
+def _guarantee(
     hierarchy: Hierarchy,
     accuracy: float | None,
     confidence: float | None,
@@ -395,18 +395,18 @@ def _promise(
         return RiskBound.of_accuracy(0.95 if accuracy is None else accuracy, confidence, of)
     if accuracy is not None or of != "samples" or at_most is None:
         raise ConfigError(
-            "A promise of distance must have at_most, the mean distance over all samples, no accuracy, and of='samples'. "
+            "A guarantee of distance must have at_most, the mean distance over all samples, no accuracy, and of='samples'. "
             f"Got at_most={at_most!r}, accuracy={accuracy!r}, of={of!r}."
         )
     return RiskBound.of_distance(at_most, confidence, greatest_distance(hierarchy, distance))
 
 
-def _thresholds(promise: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
+def _thresholds(guarantee: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
     """The threshold of each group, or of None: all samples; or an error that names every group without one."""
     found, problems = {}, []
     for name, rows in members.items():
         try:
-            found[name] = promise.threshold(outcomes.take(rows))
+            found[name] = guarantee.threshold(outcomes.take(rows))
         except DataError as error:
             problems.append(str(error) if name is None else f"Group {name!r}: {error}")
     if problems:

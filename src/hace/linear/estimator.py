@@ -17,7 +17,7 @@ from torch import Tensor
 
 from hace.checks import check_choice
 from hace.decisions.calibration import hold_out
-from hace.decisions.group_promises import group_places
+from hace.decisions.group_guarantees import group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
@@ -134,9 +134,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     n_features_in_: int
     feature_names_in_: np.ndarray
     # Log q* of held-out samples, or groups, and their node indices.
-    _promised_on: tuple[np.ndarray, np.ndarray] | None
-    _promised_groups: np.ndarray | None  # their groups
-    _promises_about: tuple[str | None, Any]  # pool and subset of these scores
+    _guaranteed_on: tuple[np.ndarray, np.ndarray] | None
+    _guaranteed_groups: np.ndarray | None  # their groups
+    _guarantees_about: tuple[str | None, Any]  # pool and subset of these scores
 
     def __init__(
         self,
@@ -404,10 +404,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def _take_seen(self, nodes: np.ndarray) -> None:
         """What depends on the labels seen, and nothing calibrated yet."""
-        self.temperature_, self._promised_on, self._promised_groups = 1.0, None, None
-        self._promises_about, self._pooled_temperature = (None, self.subset), 1.0
+        self.temperature_, self._guaranteed_on, self._guaranteed_groups = 1.0, None, None
+        self._guarantees_about, self._pooled_temperature = (None, self.subset), 1.0
         self._temperature_samples = 0  # that fitted it
-        self._promises, self._deepest = {}, None
+        self._guarantees, self._deepest = {}, None
         self._seen = np.unique(nodes)
         classes = self.hierarchy_.leaf_nodes[self._reading.order]
         self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]
@@ -501,18 +501,18 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         groups: Any = None,
         pool: str = "mean",
     ) -> np.ndarray:
-        """An answer at the level the model is sure of, at a given level, or with a promised accuracy.
+        """An answer at the level the model is sure of, at a given level, or with a guaranteed accuracy.
 
         Args:
             X: (samples, features).
             threshold: answer with the deepest node of at least this probability on the way down from the root; or one
                 threshold per level. Default without a level or an accuracy: 0.5.
             level: answer with the most probable node of this level, a depth or a level's name.
-            accuracy: answer as deep as this promise allows, after :meth:`calibrate`; see :meth:`guarantee`. An answer that
+            accuracy: answer as deep as this guarantee allows, after :meth:`calibrate`; see :meth:`guarantee`. An answer that
                 ``unlabelled`` moves up stays true if it was.
-            of: "samples" or "answers", of the promise.
-            confidence: of the promise.
-            group_share: of the promise.
+            of: "samples" or "answers", of the guarantee.
+            confidence: of the guarantee.
+            group_share: of the guarantee.
             groups: the burst, observation or recording of each sample: one answer for each group, from all of its samples,
                 in the order of ``np.unique(groups)``.
             pool: how the answers to a group become one: "mean", the mean of probabilities, which was better
@@ -527,7 +527,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
         how = None if groups is None else pool
-        sure = None if accuracy is None else self._promise(how, accuracy, confidence, of, group_share)
+        sure = None if accuracy is None else self._guarantee(how, accuracy, confidence, of, group_share)
         scores = self._scores(self._outputs(X), 1.0 if groups is not None else self.temperature_)
         scores = scores.restricted(self._kept())
         if groups is not None:
@@ -552,16 +552,16 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """Make confidences real, from held-out samples: not those of training, and not the test set.
 
         A random half of them fits ``temperature_``, by which scores are divided from now on: classes stay the same,
-        probabilities change. The other half is kept for the promises of :meth:`guarantee`. Training again forgets both.
+        probabilities change. The other half is kept for the guarantees of :meth:`guarantee`. Training again forgets both.
 
         Args:
             X: (samples, features).
             y: labels.
-            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and promises are about
+            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and guarantees are about
                 new groups.
-            pool: "log" or "mean": promises are about the one answer that ``predict_node(groups=..., pool=...)`` gives a group,
+            pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a group,
                 all of whose samples have one label.
-            temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support promises.
+            temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support guarantees.
         """
         self._check_fitted()
         X, y = self._checked(X, y, reset=False)
@@ -578,10 +578,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         )
         if pool is None:
             self.temperature_ = held.temperature
-        self._promised_on = held.scores.log_q().numpy(), held.truth
-        self._promised_groups = held.groups
-        self._promises_about, self._pooled_temperature = (pool, self.subset), held.temperature
-        self._promises, self._temperature_samples = {}, held.fitted
+        self._guaranteed_on = held.scores.log_q().numpy(), held.truth
+        self._guaranteed_groups = held.groups
+        self._guarantees_about, self._pooled_temperature = (pool, self.subset), held.temperature
+        self._guarantees, self._temperature_samples = {}, held.fitted
         return self
 
     def guarantee(
@@ -592,49 +592,49 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         confidence: float | None = None,
         group_share: float | None = None,
     ) -> GuaranteedThreshold:
-        """The threshold that keeps a promise on new samples: :func:`hace.guaranteed_threshold` on samples of :meth:`calibrate`.
+        """The threshold that keeps a guarantee on new samples: :func:`hace.guaranteed_threshold` on samples of :meth:`calibrate`.
 
         Args:
-            accuracy: the promised share, above 0 and below 1.
+            accuracy: the guaranteed share, above 0 and below 1.
             of: "samples": at most 1 - accuracy of all samples get a false answer. "answers": of the answers below the root,
                 at least this share is true; needs ``confidence``.
-            confidence: the probability with which the promise holds; None: it holds on average.
+            confidence: the probability with which the guarantee holds; None: it holds on average.
             group_share: after ``calibrate(X, y, groups)``: the share of new groups that keep it; None: on average over them.
 
         Returns:
-            The record: ``threshold``, ``promise``, ``cost``, ``assumptions``.
+            The record: ``threshold``, ``guarantee``, ``cost``, ``assumptions``.
         """
         self._check_fitted()
-        return self._promise(self._promises_about[0], accuracy, confidence, of, group_share)
+        return self._guarantee(self._guarantees_about[0], accuracy, confidence, of, group_share)
 
-    def _promise(
+    def _guarantee(
         self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None
     ) -> GuaranteedThreshold:
-        """A promise about samples, or about answers to groups that are pooled in this way."""
-        if self._promised_on is None and not self._promises:
+        """A guarantee about samples, or about answers to groups that are pooled in this way."""
+        if self._guaranteed_on is None and not self._guarantees:
             raise ConfigError(
                 "accuracy needs a calibrated classifier. Call calibrate(X, y) with samples that fit did not see, or give a "
                 "threshold."
             )
-        if self._promises_about != (pool, self.subset):
+        if self._guarantees_about != (pool, self.subset):
             raise ConfigError(
-                "accuracy must come with the subset and the pool of calibrate: a promise is about these answers. Got "
+                "accuracy must come with the subset and the pool of calibrate: a guarantee is about these answers. Got "
                 f"subset={reprlib.repr(self.subset)} and pool={pool!r}. Call calibrate(X, y, groups, pool=...) again."
             )
-        promise = accuracy, confidence, of
-        if (*promise, group_share) not in self._promises:
-            if self._promised_on is None:  # of a file
-                known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self._promises.values())
+        guarantee = accuracy, confidence, of
+        if (*guarantee, group_share) not in self._guarantees:
+            if self._guaranteed_on is None:  # of a file
+                known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self._guarantees.values())
                 raise ConfigError(
                     f"accuracy must be one that the file holds: {known}. Got {accuracy:g} of {of}. Calibrate again, or call "
                     "guarantee with it before save."
                 )
-            sure, nodes = torch.from_numpy(self._promised_on[0]), self._promised_on[1]
-            options: Any = {"groups": self._promised_groups, "group_share": group_share}
-            self._promises[(*promise, group_share)] = guaranteed_threshold(
-                sure, nodes, self.hierarchy_, *promise, labels="nodes", kind="node_log_probs", **options
+            sure, nodes = torch.from_numpy(self._guaranteed_on[0]), self._guaranteed_on[1]
+            options: Any = {"groups": self._guaranteed_groups, "group_share": group_share}
+            self._guarantees[(*guarantee, group_share)] = guaranteed_threshold(
+                sure, nodes, self.hierarchy_, *guarantee, labels="nodes", kind="node_log_probs", **options
             )
-        return self._promises[(*promise, group_share)]
+        return self._guarantees[(*guarantee, group_share)]
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a .safetensors file, from which no code can run.

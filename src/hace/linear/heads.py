@@ -1,7 +1,7 @@
 """Linear heads side by side: they share each batch, and heads with the same loss share its call.
 
 Products and updates run head by head, on tensors of the shape and alignment they would have alone. So a head has the bits it
-would have alone, which one product for all heads does not promise: on some processors its bits depend on how many there are.
+would have alone, which one product for all heads does not guarantee: on some processors its bits depend on how many there are.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A file gives three outputs: ``scores`` (logits, before any temperature), ``leaf_probabilities`` (B, n) in label order and
 ``node_probabilities`` (B, N) in node order, both at the model's temperature. Beside them it holds one JSON document, described
-in docs/predict.md: preprocessing, ids of classes and nodes, hierarchy, temperature, and thresholds that keep promises.
+in docs/predict.md: preprocessing, ids of classes and nodes, hierarchy, temperature, and thresholds that keep guarantees.
 
 A file that is opened comes from anywhere: its bytes are compared with its checksum, and every value of its document is
 checked, so that what uses it can trust it.

@@ -9,7 +9,7 @@ Beside what every such file has, the document holds under "estimator"
     ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
 and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, and "order" (classes,), the label
-of each class. Promises are the usual ones and those that were asked for, not the samples behind them.
+of each class. Guarantees are the usual ones and those that were asked for, not the samples behind them.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ import torch
 from torch import nn
 
 from hace.checks import check_choice
+from hace.decisions.bounds import GUARANTEES
 from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
-from hace.decisions.promises import PROMISES
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
 from hace.files.writing import without_nan
@@ -102,17 +102,17 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
 
 
 def _calibration(clf: HACEClassifier) -> Calibration | None:
-    """Its promises: the usual ones and those that were asked for; None where it is not calibrated, or for another subset."""
-    pool, subset = clf._promises_about
-    for of, accuracy in product(PROMISES, ACCURACIES if clf._promised_on is not None else ()):
+    """Its guarantees: the usual ones and those that were asked for; None where it is not calibrated, or for another subset."""
+    pool, subset = clf._guarantees_about
+    for of, accuracy in product(GUARANTEES, ACCURACIES if clf._guaranteed_on is not None else ()):
         with suppress(ConfigError, DataError):  # too few samples for it, or another subset
-            clf._promise(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None)
-    if subset != clf.subset or not clf._promises:
+            clf._guarantee(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None)
+    if subset != clf.subset or not clf._guarantees:
         return None
-    counts = 0 if clf._promised_on is None else len(clf._promised_on[1]), clf._temperature_samples
+    counts = 0 if clf._guaranteed_on is None else len(clf._guaranteed_on[1]), clf._temperature_samples
     about = clf.loss_.score_outputs, clf.hierarchy_.fingerprint
     listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
-    made = clf._pooled_temperature, tuple(clf._promises.values()), "calibrate", *counts, *about
+    made = clf._pooled_temperature, tuple(clf._guarantees.values()), "calibrate", *counts, *about
     return Calibration(*made, pool=pool, subset=listed)
 
 
@@ -217,10 +217,10 @@ def _restored(
     if document["calibration"] is not None:
         made = files.stored_calibration(document, h, "its document")
         subset = clf.subset if made.subset is None else list(made.subset)
-        clf._promises_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
+        clf._guarantees_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
         clf._pooled_temperature = made.temperature
         clf.temperature_ = made.temperature if made.pool is None else clf.temperature_
-        clf._promises = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
+        clf._guarantees = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
     return clf
 
 

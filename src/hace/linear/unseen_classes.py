@@ -17,8 +17,8 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.group_promises import GroupPromise, group_places
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
+from hace.decisions.group_guarantees import GroupGuarantee, group_places
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import LADDERS, Outcomes, joined_outcomes, outcomes_of
 from hace.errors import ConfigError, DataError, nearest
@@ -195,7 +195,7 @@ class UnseenStudy:
         draws: how many draws of classes; ``seeds`` how many heads per draw, each with its own order of samples.
         groups: leave out whole groups.
         outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
-        promise: a share: half of the classes left out set a threshold that keeps this share from false answers on average
+        guarantee: a share: half of the classes left out set a threshold that keeps this share from false answers on average
             over new classes, the other half shows whether it does; in :data:`SPLITS` ways for every head. None: not asked.
     """
 
@@ -209,7 +209,7 @@ class UnseenStudy:
     methods: Sequence[str] = tuple(METHODS)
     epochs: int = 30
     outside: np.ndarray | None = None
-    promise: float | None = None
+    guarantee: float | None = None
 
     def run(self, told: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
         """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
@@ -230,14 +230,14 @@ class UnseenStudy:
             classes = np.concatenate([y for _, y in parts])
             t = self._bound(joined_outcomes([part for part, _ in parts]), classes)
             row = dict.fromkeys(rows[0], float("nan")) | {"draw": "all", "seed": "all", "method": name}
-            rows.append({**row, "lost": f"promise {self.promise:g}", "threshold": t})
+            rows.append({**row, "lost": f"guarantee {self.guarantee:g}", "threshold": t})
         told("done", rows)
         return rows
 
     def _bound(self, outcomes: Outcomes, classes: IntArray) -> float:
-        """The least threshold that keeps the promise on average over new classes."""
-        assert self.promise is not None
-        bound = GroupPromise(RiskBound.of_accuracy(self.promise, None, "samples"))
+        """The least threshold that keeps the guarantee on average over new classes."""
+        assert self.guarantee is not None
+        bound = GroupGuarantee(RiskBound.of_accuracy(self.guarantee, None, "samples"))
         return bound.threshold(outcomes, group_places(classes, len(outcomes))[1])
 
     def _rows(self, left: LeftOut, draw: int, seed: int, kept: dict[Any, Any], judged: _Judged) -> Rows:
@@ -259,15 +259,15 @@ class UnseenStudy:
                     (answer,) = answers_at(outside, h, rule, [point.threshold])
                     named = float((np.append(h.labels, -1)[answer] >= 0).mean())
                     found[-1]["outside_named"] = float("nan") if np.isnan(point.threshold) else 100 * named
-            if self.promise is not None and (rule, True) in LADDERS:
+            if self.guarantee is not None and (rule, True) in LADDERS:
                 new = np.flatnonzero(unseen)
                 scored = Scores(log_q[torch.from_numpy(new)], h, "node_log_probs", "nodes")
                 outcomes = outcomes_of(scored, truth[new], rule=rule, labels="nodes")
                 judged.setdefault(name, []).append((outcomes, self.test[1][new]))
-                found += self._promised(log_q, outcomes, left, rule, about)
+                found += self._guaranteed(log_q, outcomes, left, rule, about)
         return found
 
-    def _promised(
+    def _guaranteed(
         self, log_q: Tensor, outcomes: Outcomes, left: LeftOut, rule: str, about: dict[str, Any]
     ) -> Rows:
         """What a threshold set on half of the classes left out does for the other half."""
@@ -281,7 +281,7 @@ class UnseenStudy:
             (answer,) = answers_at(log_q, left.hierarchy, rule, [t])
             rows, lost = ~np.isin(y, setting), outcomes.losses(t)
             worth = _worth(answer[rows], left.truths[y[rows]], left.hierarchy)
-            row = {"lost": f"promise {self.promise:g}", "best": float("nan")}
+            row = {"lost": f"guarantee {self.guarantee:g}", "best": float("nan")}
             row |= Point(t, *_shares(worth, new[rows]))._asdict()
             false = 100 * float(np.mean([lost[y[new] == c].mean() for c in judging]))  # over classes
             found.append({**about, **row, "unseen_false": false})
@@ -368,7 +368,7 @@ def card(rows: Rows, lost: float = 3.0) -> str:
         f"{'method':24}{heads}   in % of new samples",
     ]
     said += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
-    return "\n".join([*said, *["± 95% over draws"] * several, *promises(rows)])
+    return "\n".join([*said, *["± 95% over draws"] * several, *guarantees(rows)])
 
 
 COLUMNS = {
@@ -387,8 +387,8 @@ def cells(line: dict[str, Any]) -> list[str]:
     return [f"{line[f]:.{d}f}{half[f]}" for f, (_, d) in COLUMNS.items()]
 
 
-def promises(rows: Rows) -> list[str]:
-    """What the promise over classes gave, a sentence per method."""
+def guarantees(rows: Rows) -> list[str]:
+    """What the guarantee over classes gave, a sentence per method."""
     found = []
     for name in dict.fromkeys(row["method"] for row in rows if isinstance(row["lost"], str)):
         mine = [row for row in rows if row["method"] == name and isinstance(row["lost"], str)]

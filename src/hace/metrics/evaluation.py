@@ -19,7 +19,7 @@ from torch import Tensor
 
 from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
 from hace.decisions import Decisions, GuaranteedThreshold
-from hace.decisions.group_promises import group_places
+from hace.decisions.group_guarantees import group_places
 from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import (
     Scores,
@@ -213,8 +213,8 @@ class Evaluation:
         name: what the model is called.
         calibrated: the same of scores divided by a temperature, if there is one.
         temperature: by which the scores of ``calibrated`` were divided.
-        promise: a promise that was evaluated.
-        remark: why these samples do not test the promise, if so.
+        guarantee: a guarantee that was evaluated.
+        remark: why these samples do not test the guarantee, if so.
         level: the level whose classes are listed; by default the deepest.
         subset: the number of classes that scores were restricted to, and of samples whose truth is outside them.
         only_subset: whether these samples are left out.
@@ -232,7 +232,7 @@ class Evaluation:
     name: str = "scores"
     calibrated: Evaluation | None = None
     temperature: float | None = None
-    promise: GuaranteedThreshold | None = None
+    guarantee: GuaranteedThreshold | None = None
     remark: str | None = None
     level: int | None = None
     subset: tuple[int, int] | None = None
@@ -364,12 +364,12 @@ class Evaluation:
             **({} if self.samples.only_leaves else self._curves()),
             **({} if self.calibrated is None else {"calibrated": self.calibrated._curves()}),
         }
-        if self.promise is not None:
-            found["promise"] = {
-                **self.promise.to_dict(),
-                "promise": self.promise.promise,
-                "assumptions": list(self.promise.assumptions),
-                "measured": self.promise_measured(),
+        if self.guarantee is not None:
+            found["guarantee"] = {
+                **self.guarantee.to_dict(),
+                "guarantee": self.guarantee.guarantee,
+                "assumptions": list(self.guarantee.assumptions),
+                "measured": self.guarantee_measured(),
                 "remark": self.remark,
             }
         if self.subset is not None:
@@ -378,10 +378,10 @@ class Evaluation:
             found["comparison"] = self.comparison.to_dict()
         return found
 
-    def promise_measured(self) -> dict[str, float]:
-        """How the promise turned out on these samples."""
-        assert self.promise is not None
-        values, title = (self.calibrated or self).values, promise_title(self.promise)
+    def guarantee_measured(self) -> dict[str, float]:
+        """How the guarantee turned out on these samples."""
+        assert self.guarantee is not None
+        values, title = (self.calibrated or self).values, guarantee_title(self.guarantee)
         false, answered = 1 - values[title, "true (right or above)"], values[title, "answered below the root"]
         return {
             "false": false,
@@ -390,42 +390,42 @@ class Evaluation:
             "specificity": values[title, "specificity"],
         }
 
-    def promise_outcome(self) -> str:
-        """Whether the promise was kept on these samples, in a sentence; what they do not test is said instead."""
-        assert self.promise is not None
+    def guarantee_outcome(self) -> str:
+        """Whether the guarantee was kept on these samples, in a sentence; what they do not test is said instead."""
+        assert self.guarantee is not None
         if self.remark is not None:
             return self.remark
-        found, promised = self.promise_measured(), 1 - (self.promise.accuracy or 0)
-        all_samples = self.promise.of == "samples"
+        found, guaranteed = self.guarantee_measured(), 1 - (self.guarantee.accuracy or 0)
+        all_samples = self.guarantee.of == "samples"
         count = len(self.samples) * (1 if all_samples else found["answered"])
         if not count:
             return "Nothing was answered here, so nothing was false."
-        if self.promise.groups == "new" and self.groups is not None:
-            what, limit, (false, low, high) = self._false_in_groups(promised)
+        if self.guarantee.groups == "new" and self.groups is not None:
+            what, limit, (false, low, high) = self._false_in_groups(guaranteed)
         else:
-            false, limit = found["false"] if all_samples else 1 - found["true_of_answers"], promised
-            what, (low, high) = f"{false:.1%} of {self.promise.of} are false", wilson(false * count, count)
+            false, limit = found["false"] if all_samples else 1 - found["true_of_answers"], guaranteed
+            what, (low, high) = f"{false:.1%} of {self.guarantee.of} are false", wilson(false * count, count)
         missed = "not kept" if low > limit else "missed, by what chance explains,"
         kept = "kept" if false <= limit else missed
-        return f"The promise was {kept} here: {what}, 95% interval {low:.1%} to {high:.1%}; promised: at most {limit:.1%}."
+        return f"The guarantee was {kept} here: {what}, 95% interval {low:.1%} to {high:.1%}; guaranteed: at most {limit:.1%}."
 
-    def _false_in_groups(self, promised: float) -> tuple[str, float, tuple[float, float, float]]:
-        """How a promise about new groups turned out, in words, its limit, and the share with its interval."""
-        assert self.promise is not None
-        measured, title = (self.calibrated or self).samples, promise_title(self.promise)
+    def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
+        """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
+        assert self.guarantee is not None
+        measured, title = (self.calibrated or self).samples, guarantee_title(self.guarantee)
         column = {name[:2]: measured.numerator[:, i] for i, name in enumerate(measured.names)}
-        answered = None if self.promise.of == "samples" else column[title, "answered below the root"]
+        answered = None if self.guarantee.of == "samples" else column[title, "answered below the root"]
         place = np.unique(np.asarray(self.groups), return_inverse=True)[1]
         false = np.bincount(place, weights=1 - column[title, "true (right or above)"])
         shares = false / np.maximum(np.bincount(place, weights=answered), 1)  # no answer, none false
-        if self.promise.group_share is None:
+        if self.guarantee.group_share is None:
             over = interval(shares[None])
-            what = f"on average over {len(shares):,} groups {over.value:.1%} of {self.promise.of} are false"
-            return what, promised, (over.value, max(over.low, 0.0), min(over.high, 1.0))
-        broken = float((shares > promised + 1e-9).mean())
+            what = f"on average over {len(shares):,} groups {over.value:.1%} of {self.guarantee.of} are false"
+            return what, guaranteed, (over.value, max(over.low, 0.0), min(over.high, 1.0))
+        broken = float((shares > guaranteed + 1e-9).mean())
         ends = wilson(broken * len(shares), len(shares))
         what = f"{broken:.1%} of {len(shares):,} groups break it"
-        return what, 1 - self.promise.group_share, (broken, *ends)
+        return what, 1 - self.guarantee.group_share, (broken, *ends)
 
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
@@ -461,14 +461,14 @@ class Evaluation:
         for model in models:
             said = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
             lines += ["", f"{model.name}, over classes: {said}", *slice_lines(model.slices)]
-        if self.promise is not None:
-            found = self.promise_measured()
+        if self.guarantee is not None:
+            found = self.guarantee_measured()
             lines += [
                 "",
-                promise_text(self.promise),
+                guarantee_text(self.guarantee),
                 f"  here: {found['false']:.2%} of samples got a false answer, {found['answered']:.2%} one below the root, of "
                 f"which {found['true_of_answers']:.2%} are true; specificity {found['specificity']:.4f}",
-                f"  {self.promise_outcome()}",
+                f"  {self.guarantee_outcome()}",
             ]
         if self.subset is not None:
             classes, outside = self.subset
@@ -521,14 +521,14 @@ def _plain(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 
-def promise_title(promise: GuaranteedThreshold) -> str:
-    """The heading of a promise in an evaluation."""
-    return f"promise, {promise.accuracy:g} of {promise.of}"
+def guarantee_title(guarantee: GuaranteedThreshold) -> str:
+    """The heading of a guarantee in an evaluation."""
+    return f"guarantee, {guarantee.accuracy:g} of {guarantee.of}"
 
 
-def promise_text(promise: GuaranteedThreshold, unit: str = "samples") -> str:
-    """A promise and what it assumes, for a person; ``unit``: what gets one answer."""
-    lines = [f"promise: {promise.promise}", *(f"  assumed: {text}" for text in promise.assumptions)]
+def guarantee_text(guarantee: GuaranteedThreshold, unit: str = "samples") -> str:
+    """A guarantee and what it assumes, for a person; ``unit``: what gets one answer."""
+    lines = [f"guarantee: {guarantee.guarantee}", *(f"  assumed: {text}" for text in guarantee.assumptions)]
     return "\n".join(lines).replace("samples", unit)
 
 
@@ -617,7 +617,7 @@ class Evaluator:
         metrics: ``"all"``; or ``"leaves"``: top-k, severity and HD@k alone, which need no probabilities and so are much faster.
         temperature: fitted on other samples (:func:`hace.fit_temperature`): the metrics of confidence of scores divided by it
             are given beside the raw ones.
-        promise: a calibrated threshold (:func:`hace.guaranteed_threshold`) whose answers are evaluated, on the scores divided
+        guarantee: a calibrated threshold (:func:`hace.guaranteed_threshold`) whose answers are evaluated, on the scores divided
             by the temperature if there is one.
     """
 
@@ -633,7 +633,7 @@ class Evaluator:
     thresholds: Sequence[float] = curves.THRESHOLDS
     metrics: str = "all"
     temperature: float | None = None
-    promise: GuaranteedThreshold | None = None
+    guarantee: GuaranteedThreshold | None = None
 
     def __post_init__(self) -> None:
         h = self.hierarchy
@@ -657,12 +657,12 @@ class Evaluator:
                     "temperature needs logits or probabilities: log q* does not divide. Pass scores of kind='logits'."
                 )
             self._calibrated = replace(self, temperature=None)
-            self.promise = None  # it is about the calibrated scores
+            self.guarantee = None  # it is about the calibrated scores
         self._parts: list[SampleStatistics] = []
         self._seen = 0
 
     def _only_leaves(self) -> None:
-        for name in ("temperature", "promise", "rules"):
+        for name in ("temperature", "guarantee", "rules"):
             if value := getattr(self, name):
                 got = ", ".join(value) if name == "rules" else value
                 raise ConfigError(
@@ -746,13 +746,13 @@ class Evaluator:
         return found
 
     def _decided(self, batch: MetricBatch) -> Iterator[tuple[str, Decisions]]:
-        """The answers of every further rule, and those that keep the promise, by title."""
+        """The answers of every further rule, and those that keep the guarantee, by title."""
         for title, options in self._rules.items():
             given = dict(options)
             yield title, RULES[given.pop("rule")][0](batch.log_q, self.hierarchy, **given)
-        if self.promise is not None:
-            answers = self.promise.predict(batch.log_q, self.hierarchy, kind="node_log_probs")
-            yield promise_title(self.promise), answers
+        if self.guarantee is not None:
+            answers = self.guarantee.predict(batch.log_q, self.hierarchy, kind="node_log_probs")
+            yield guarantee_title(self.guarantee), answers
 
     def evaluation(self, **about: Any) -> Evaluation:
         """The metrics of all chunks so far.
@@ -774,7 +774,7 @@ class Evaluator:
             distance=self.distance,
             calibrated=warm,
             temperature=self.temperature,
-            promise=self.promise if warm is None else warm.promise,
+            guarantee=self.guarantee if warm is None else warm.guarantee,
             **about,
         )
 
@@ -814,7 +814,7 @@ def evaluate(
         replicates: number of bootstrap draws of the comparison.
         seed: seed of these draws.
         progress: called with the number of samples scored since the last call.
-        **options: kind, outputs, labels, subset, prior, distance, rules, bins, thresholds, metrics, temperature and promise,
+        **options: kind, outputs, labels, subset, prior, distance, rules, bins, thresholds, metrics, temperature and guarantee,
             as of :class:`hace.metrics.Evaluator`.
 
     Example:

@@ -37,8 +37,8 @@ class PRF(NamedTuple):
     f1: Tensor
 
 
-class PromisedAnswers(NamedTuple):
-    """How specific answers are that keep a promise, and how the promise turns out."""
+class GuaranteedShares(NamedTuple):
+    """How specific answers are that keep a guarantee, and how the guarantee turns out."""
 
     specificity: Tensor  # mean information of the answers over log2 n; 0 at the root, 1 at a leaf
     false: Tensor  # share of all samples with a false answer: neither the truth nor above it
@@ -155,27 +155,27 @@ def log_likelihood(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpac
     return _values(measures.log_likelihood_measure(hierarchy), preds, target, hierarchy, forms)
 
 
-def promised_answers(
-    preds: Any, target: Any, hierarchy: Hierarchy, promise: GuaranteedThreshold, **forms: Unpack[ScoreForms]
-) -> PromisedAnswers:
+def guaranteed_answers(
+    preds: Any, target: Any, hierarchy: Hierarchy, guarantee: GuaranteedThreshold, **forms: Unpack[ScoreForms]
+) -> GuaranteedShares:
     """Specificity at a guaranteed accuracy: the answers that a calibrated threshold gives on other samples.
 
     Args:
         preds: scores, prepared as those of the calibration were: divided by the same temperature.
         hierarchy: the hierarchy of the calibration.
-        promise: what :func:`hace.guaranteed_threshold` found on calibration samples.
+        guarantee: what :func:`hace.guaranteed_threshold` found on calibration samples.
 
     Example:
         >>> from hace import guaranteed_threshold
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
         >>> sure = guaranteed_threshold(p, [1] * 10 + [2] * 29, h, accuracy=0.9, kind="probs")
-        >>> found = promised_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
+        >>> found = guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
         >>> round(found.specificity.item(), 3), found.false.item()
         (0.685, 0.0)
     """
-    measure = measures.promise_measure(hierarchy, promise)
-    return PromisedAnswers(*_values(measure, preds, target, hierarchy, forms))
+    measure = measures.guarantee_measure(hierarchy, guarantee)
+    return GuaranteedShares(*_values(measure, preds, target, hierarchy, forms))
 
 
 def hierarchical_prf(

@@ -175,15 +175,15 @@ def _inconsistency(batch: MetricBatch) -> Ratios:
     return mean_of(broken)
 
 
-def promise_measure(hierarchy: Hierarchy, promise: GuaranteedThreshold) -> Measure:
-    """How specific answers are that keep a promise, and how the promise turns out."""
+def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> Measure:
+    """How specific answers are that keep a guarantee, and how the guarantee turns out."""
     names = ("specificity", "false", "answered", "true_answers")
-    return Measure(names, partial(_promise, promise=promise))
+    return Measure(names, partial(_guarantee, guarantee=guarantee))
 
 
-def _promise(batch: MetricBatch, promise: GuaranteedThreshold) -> Ratios:
+def _guarantee(batch: MetricBatch, guarantee: GuaranteedThreshold) -> Ratios:
     h = batch.hierarchy
-    answers = promise.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
+    answers = guarantee.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
     below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
     true = is_above(h, answers, batch.truth)
     specific = batch.relations.specificity[answers]

@@ -225,8 +225,8 @@ class InformationPRF(RatioMetric, measure_of=measures.information_prf_measure, c
     """
 
 
-class GuaranteedAnswers(RatioMetric, measure_of=measures.promise_measure, choice="value"):
-    """:func:`hace.metrics.promised_answers`, streaming: ``GuaranteedAnswers(hierarchy, promise)``.
+class GuaranteedAnswers(RatioMetric, measure_of=measures.guarantee_measure, choice="value"):
+    """:func:`hace.metrics.guaranteed_answers`, streaming: ``GuaranteedAnswers(hierarchy, guarantee)``.
 
     A dict of specificity, false, answered and true_answers; with ``value``, one of these names, that value alone.
     """

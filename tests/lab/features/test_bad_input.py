@@ -87,8 +87,8 @@ def test_files_that_are_not_manifests(tmp_path: Path, text: str, message: str) -
         ({"shard_size": 1, "data": {"counts": {"train": 10**12}}}, "at most 1,000,000 shards"),
         ({"model": {"dims": 10**12}}, "1,000,000 dims are possible"),
         ({"preprocessing": None}, "'preprocessing' must be there"),
-        ({"files": {}}, "'files' does not list what the counts promise"),
-        ({"files": []}, "'files' does not list what the counts promise"),
+        ({"files": {}}, "'files' does not list what the counts guarantee"),
+        ({"files": []}, "'files' does not list what the counts guarantee"),
         ({"files": {"train-00000.npy": 3}}, "every file must have its sha256"),
     ],
 )

@@ -129,7 +129,7 @@ def test_every_switch_and_every_option(opened: Any) -> None:
             if (options.length && options.filter((part) => !part.hidden).length !== 1) return -1;
           }
         }
-        const slider = document.getElementById("promise");
+        const slider = document.getElementById("guarantee");
         for (let i = 0; i <= Number(slider.max); i++) {
           slider.value = i;
           slider.dispatchEvent(new Event("input"));

@@ -1,4 +1,4 @@
-"""The verdict: words that follow from intervals, a choice that never sees the test set, promises that hold, and caveats."""
+"""The verdict: words that follow from intervals, a choice that never sees the test set, guarantees that hold, and caveats."""
 
 from __future__ import annotations
 
@@ -252,10 +252,10 @@ def test_the_forest_has_every_method_with_candidates_the_best_first(results: Res
     assert text.count('<td class="wide">3</td>') == 3  # candidates
 
 
-# ---------------------------------------------------------------------- promises
+# ---------------------------------------------------------------------- guarantees
 
 
-def test_promised_answers_by_loops() -> None:
+def test_guaranteed_answers_by_loops() -> None:
     h = Hierarchy.from_paths([("a", "b", "1"), ("a", "b", "2"), ("a", "3"), ("c", "4"), ("c", "5"), ("6",)])
     rng = np.random.default_rng(0)
     samples = 400
@@ -286,7 +286,7 @@ def test_promised_answers_by_loops() -> None:
         for i in half:  # ceil(201 * 0.9)
             assert places[i] == max([0, *(k for k in range(1, 4) if ladder.mass[i, k] > theta[181 - 1])])
     wrong = [not ladder.true[i, places[i]] for i in range(samples)]
-    assert 0.03 < np.mean(wrong) < 0.17  # promised is 0.1
+    assert 0.03 < np.mean(wrong) < 0.17  # guaranteed is 0.1
     share = relations(h).specificity
     columns = confidence_columns(run, h)
     expected = [share[ladder.nodes[i, k]] for i, k in enumerate(strict)]
@@ -296,13 +296,13 @@ def test_promised_answers_by_loops() -> None:
     assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
 
 
-def drawn(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> np.ndarray:
+def drawn(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> np.ndarray:
     """(DRAWS,) the mean worth on each draw."""
-    parts = np.hstack([0.0, *detail_parts(ladder, worth, promise)])
+    parts = np.hstack([0.0, *detail_parts(ladder, worth, guarantee)])
     return detail_draws(parts[None], ladder.groups)[0, 1:]
 
 
-def test_the_detail_at_a_promise_knows_the_noise_of_its_threshold() -> None:
+def test_the_detail_at_a_guarantee_knows_the_noise_of_its_threshold() -> None:
     """Fresh samples, with calibration and evaluation drawn together, vary as much as the interval of one draw says."""
     h = Hierarchy.from_paths(
         [(f"a{i}", f"a{i}b{j}", f"a{i}b{j}c{k}") for i in range(3) for j in range(3) for k in range(3)]
@@ -359,7 +359,7 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
             assert found[draw] == pytest.approx(total / counts[:, draw].sum())
 
 
-def test_a_promise_that_too_few_samples_can_keep_answers_nothing() -> None:
+def test_a_guarantee_that_too_few_samples_can_keep_answers_nothing() -> None:
     ladder = AnswerLadder(np.zeros((5, 2), dtype=int), np.ones((5, 2)), np.ones((5, 2), dtype=bool))
     assert threshold(np.zeros(5), 0.99) == np.inf
     assert sure_places(ladder, (0.99,))[0].tolist() == [0] * 5

@@ -16,7 +16,7 @@ import torch
 
 from hace import Predictor
 from hace.cli import main
-from hace.decisions.calibration import PromiseRequest
+from hace.decisions.calibration import GuaranteeRequest
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
@@ -104,20 +104,20 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     config = ProbeConfig(data=data, epochs=2, loss=made, normalize="standard", validation=0.3)
     config = replace(config, head=HeadConfig(head))
     (run,) = probe([config], tmp_path / "runs")
-    asked = PromiseRequest(rule="own" if more else "threshold")
+    asked = GuaranteeRequest(rule="own" if more else "threshold")
     calibrate_run(run.folder, asked, temperature=1.5)
     export_run(run.folder, tmp_path / "a.safetensors")
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
     agree(tmp_path / "a.safetensors", run.folder, x)
     found: Any = Predictor.from_run(tmp_path / "a.safetensors")
     expected = Predictor.from_run(run.folder)
-    promised = [p.predict(x, accuracy=0.8).answers.ids for p in (found, expected)]
-    assert promised[0] == promised[1]
+    guaranteed = [p.predict(x, accuracy=0.8).answers.ids for p in (found, expected)]
+    assert guaranteed[0] == guaranteed[1]
     if head == "linear":
         write_hub_folder(prepare(run.folder), tmp_path / "hub")
-        (promise,) = [t for t in expected.calibration.thresholds if t.of == "samples" and t.accuracy == 0.8]
+        (guarantee,) = [t for t in expected.calibration.thresholds if t.of == "samples" and t.accuracy == 0.8]
         card = (tmp_path / "hub" / "README.md").read_text()
-        assert f"- threshold {promise.threshold:.4g}: {promise.promise}" in card
+        assert f"- threshold {guarantee.threshold:.4g}: {guarantee.guarantee}" in card
     assert found.calibration.temperature == found.document["temperature"] == expected.calibration.temperature
     _, leaves, nodes = found.program.run(x)
     tops = [v for v, node in enumerate(found.document["nodes"]) if not found.hierarchy.parents(node)]

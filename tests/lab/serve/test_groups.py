@@ -1,4 +1,4 @@
-"""Groups in runs, calibrations and answers: a promise for recordings not yet heard, and one answer per recording."""
+"""Groups in runs, calibrations and answers: a guarantee for recordings not yet heard, and one answer per recording."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hace import Hierarchy, Predictor, cli, guaranteed_threshold
-from hace.decisions.calibration import PromiseRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import GuaranteeRequest, calibrate_scores, read_calibration
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
@@ -65,15 +65,15 @@ def test_a_run_keeps_recordings_together_and_its_intervals_are_over_them(run: Ru
     assert "samples in 40 groups [" in rescored(run.folder).report().to_text()
 
 
-def test_a_calibrated_run_promises_for_new_recordings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_calibrated_run_guarantees_for_new_recordings(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
     words = ["calibrate", str(run.folder), "--accuracy", "0.8", "--of", "samples", "--temperature", "1"]
     assert cli.main(words) == 0
     assert "about new groups" in capsys.readouterr().out
     assert cli.main([*words, "--group-share", "0.8"]) == 0
     assert "in at least 0.8 of new groups, at most 1 - accuracy" in capsys.readouterr().out
     found = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
-    assert found.promise is not None
-    assert found.promise.promise.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
+    assert found.guarantee is not None
+    assert found.guarantee.guarantee.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
 
 
 def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -105,8 +105,8 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
     assert "must have an array 'site'" in capsys.readouterr().err
 
 
-def test_promises_about_pooled_answers(run: Run) -> None:
-    calibrate_run(run.folder, PromiseRequest([0.8], ["samples"]), temperature=1.0, pool="mean")
+def test_guarantees_about_pooled_answers(run: Run) -> None:
+    calibrate_run(run.folder, GuaranteeRequest([0.8], ["samples"]), temperature=1.0, pool="mean")
     predictor = Predictor.from_run(run.folder)
     x, _, group = samples(3, 30)
     found = predictor.predict(x, groups=group, pool="mean", accuracy=0.8)
@@ -135,11 +135,13 @@ def test_pooled_scores_are_the_means_they_say(how: str) -> None:
         Scores(log_q, TREE, "node_log_probs").pooled(place)
 
 
-def test_a_promise_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
+def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
     z, y, _ = samples(4, 400, 1)
     truth = TREE.leaf_nodes[y]
     dogs = ["husky", "beagle"]
-    found = calibrate_scores(z, truth, TREE, PromiseRequest([0.9], ["samples"]), temperature=1.0, subset=dogs)
+    found = calibrate_scores(
+        z, truth, TREE, GuaranteeRequest([0.9], ["samples"]), temperature=1.0, subset=dogs
+    )
     assert found.samples == 200
     assert found.notes[0].startswith("200 samples of classes outside the subset were left out")
     found.write(tmp_path / "c.json")
@@ -171,7 +173,7 @@ def test_a_promise_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
 
 def test_a_calibration_without_groups_has_the_keys_it_had() -> None:
     z, y, _ = samples(5, 200, 1)
-    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, PromiseRequest([0.9], ["samples"]))
+    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, GuaranteeRequest([0.9], ["samples"]))
     later = {"pool", "subset", "prior", "groups"}
     assert not later & set(found.to_dict())
     assert not {"num_groups", "group_share"} & set(found.to_dict()["thresholds"][0])

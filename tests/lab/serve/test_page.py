@@ -75,14 +75,14 @@ def test_a_photo_gives_the_commands_answer_at_every_certainty(
         assert shown.execute_script("return page.tree.nodes[decided(page.items[0]).v]?.id ?? null") == node
         at = "[...document.querySelectorAll('#path li b')].map((b) => b.textContent)"
         assert shown.execute_script(f"return {at}") == ([h.name(node)] if node is not None else [])
-        assert text(shown, "promise") == found.promise.promise  # type: ignore[union-attr]
+        assert text(shown, "guarantee") == found.guarantee.guarantee  # type: ignore[union-attr]
         best = shown.execute_script(
             "return [...document.querySelectorAll('#best li')].map((e) => e.children[1].textContent)"
         )
         assert best == list(found.leaves.names[0])[: len(best)]
         answers.append(node)
-    slide(shown, 91)  # between two promises the stricter one holds
-    assert "0.05 of all samples" in text(shown, "promise")
+    slide(shown, 91)  # between two guarantees the stricter one holds
+    assert "0.05 of all samples" in text(shown, "guarantee")
     assert shown.get_log("browser") == []
 
 
@@ -107,7 +107,7 @@ def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor, 
         "const r = document.getElementById('region'); r.value = 'snake\\nLIZARD\\nunicorn'; r.dispatchEvent(new Event('input'))"
     )
     assert "7 of 61 classes. Unknown: unicorn." in text(shown, "regionSaid")
-    assert "No promise" in text(shown, "promise")
+    assert "No guarantee" in text(shown, "guarantee")
     picture = Image.open(io.BytesIO(demo[1][3].content))
     command = predictor.predict([picture], threshold=0.9, subset=["snake", "lizard"]).answers
     said = "const { v, probability } = decided(page.items[0]); return [page.tree.nodes[v].id, probability]"

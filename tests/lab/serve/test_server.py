@@ -131,7 +131,7 @@ def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) ->
     model, tree = client.get("/model").json(), client.get("/hierarchy").json()
     h = predictor.hierarchy
     assert model["kinds"] == ["images", "features"]
-    assert [p["threshold"] for p in model["promises"]] == [
+    assert [p["threshold"] for p in model["guarantees"]] == [
         t.threshold for t in predictor.calibration.thresholds
     ]
     assert [node["id"] for node in tree["nodes"]] == list(h.nodes)
@@ -150,11 +150,11 @@ def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) ->
 
 
 @pytest.mark.parametrize("special", [{"pool": "mean"}, {"subset": ("bird",)}, {"prior": {"bird": 2.0}}])
-def test_promises_about_groups_or_a_region_are_not_the_pages(demo: Any, special: dict[str, Any]) -> None:
+def test_guarantees_about_groups_or_a_region_are_not_the_pages(demo: Any, special: dict[str, Any]) -> None:
     other = Predictor.from_run(demo[0])
     other.calibration = replace(other.calibration, **special)
     about = model_document(other)
-    assert about["promises"] == []
+    assert about["guarantees"] == []
     assert about["temperature"] == (other.temperature or 1.0)
 
 

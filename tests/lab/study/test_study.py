@@ -630,7 +630,7 @@ def seconds_said(text: str) -> tuple[str, float]:
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_the_time_left_promises_no_more_than_it_knows(seed: int) -> None:
+def test_the_time_left_guarantees_no_more_than_it_knows(seed: int) -> None:
     """Searches that share passes come first and are cheap; final runs alone, and dear: 3:42 of 14:01 was a mean over both."""
     rng = random.Random(seed)
     workers, clock, said, stages = rng.choice([1, 2, 4]), 0.0, [], ("search", "final")

@@ -1,6 +1,6 @@
-"""The rank a model is sure of: answers that climb from the best class until a promise holds.
+"""The rank a model is sure of: answers that climb from the best class until a guarantee holds.
 
-A promise such as 95% says: at most 5% of the samples get a wrong answer. Its threshold needs samples of its own, and a final
+A guarantee such as 95% says: at most 5% of the samples get a wrong answer. Its threshold needs samples of its own, and a final
 run has none but the test samples. So these are halved at random, each half is answered with the threshold of the other, and no
 sample helps to choose its own. Groups of samples stay whole. Another draw of the samples would choose other thresholds, so
 intervals resample calibration and evaluation together (benchmarks/detail_coverage.py, with its table).
@@ -21,7 +21,7 @@ from hace.hierarchy.distances import relations
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
 SIBLINGS = "siblings"  # top-1 over the classes that share their parent with another
-PROMISE = 0.95
+GUARANTEE = 0.95
 CONFIDENCE_ERROR = (DERIVED, "confidence_error")
 SURE_DETAIL = (DERIVED, "sure_detail")
 DRAWS = 300  # bootstrap draws of the samples
@@ -84,18 +84,18 @@ def levels_met(h: Hierarchy, truth: np.ndarray, answer: np.ndarray) -> np.ndarra
     return found
 
 
-def sure_places(ladder: AnswerLadder, promises: Sequence[float]) -> list[np.ndarray]:
-    """(S,) the rung of each sample's answer under each promise; 0 is the root, or no answer."""
-    return [ladder.place(threshold(others, p) for others in reversed(ladder.known)) for p in promises]
+def sure_places(ladder: AnswerLadder, guarantees: Sequence[float]) -> list[np.ndarray]:
+    """(S,) the rung of each sample's answer under each guarantee; 0 is the root, or no answer."""
+    return [ladder.place(threshold(others, p) for others in reversed(ladder.known)) for p in guarantees]
 
 
-def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tuple[np.ndarray, np.ndarray]:
+def detail_parts(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> tuple[np.ndarray, np.ndarray]:
     """The worth of the answers on bootstrap draws of the samples, each with the thresholds that it chooses, in two parts.
 
     (DRAWS,) what the thresholds of draws decide, summed over the few samples near them; (S,) what a sample counts in any draw.
     """
     halves, counts, _ = _resampled(ladder)
-    limits, changing = [_limits(ladder, other, promise) for other in (1, 0)], np.zeros(DRAWS)
+    limits, changing = [_limits(ladder, other, guarantee) for other in (1, 0)], np.zeros(DRAWS)
     least, most = (ladder.place(map(end, limits)) for end in (np.max, np.min))
     for rows, limit in zip(halves, limits, strict=True):
         near = rows[least[rows] < most[rows]]  # some draws answer them in another way than others
@@ -107,12 +107,12 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, promise: float) -> tup
     return changing, worth.T[least, np.arange(len(least))]
 
 
-def _limits(ladder: AnswerLadder, half: int, promise: float) -> np.ndarray:
+def _limits(ladder: AnswerLadder, half: int, guarantee: float) -> np.ndarray:
     """(DRAWS,) the conformal threshold of each draw of a half, from the samples about where it is expected."""
     halves, counts, sizes = _resampled(ladder)
     rows, total, order = halves[half], sizes[half], ladder.known[half]
-    size, theta, most = len(rows), ladder.theta[rows], (1 - promise) * len(rows)
-    rank, around = np.ceil((total + 1) * promise), 4 * most**0.5 + 16
+    size, theta, most = len(rows), ladder.theta[rows], (1 - guarantee) * len(rows)
+    rank, around = np.ceil((total + 1) * guarantee), 4 * most**0.5 + 16
     small = np.int16 if total.max() < 1 << 14 else np.int32
     while size:
         low, high = order[max(0, int(size - most - around))], order[min(size, int(size - most + around)) - 1]
@@ -162,14 +162,14 @@ def _draws(samples: int, groups: bytes | None) -> _Draws:
     return halves, counts, np.stack([counts[half].sum(axis=0, dtype=np.int32) for half in halves])
 
 
-def threshold(theta: np.ndarray, promise: float) -> float:
-    """The conformal threshold of n samples, which answers must exceed: the ceil((n + 1) promise)-th smallest theta."""
-    rank = math.ceil((len(theta) + 1) * promise)
+def threshold(theta: np.ndarray, guarantee: float) -> float:
+    """The conformal threshold of n samples, which answers must exceed: the ceil((n + 1) guarantee)-th smallest theta."""
+    rank = math.ceil((len(theta) + 1) * guarantee)
     return np.inf if rank > len(theta) else float(theta[rank - 1])
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
-    """(S,) squared error of the answer's confidence, and (1 + DRAWS + S,) the detail left at a promise of 95%: on the samples,
+    """(S,) squared error of the answer's confidence, and (1 + DRAWS + S,) the detail left at a guarantee of 95%: on the samples,
     then its :func:`detail_parts`; nothing on a DAG.
     """
     ladder = ladder_of(run, h)
@@ -177,8 +177,8 @@ def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str,
         return {}
     right = (run["answer"] == run["truth"]).astype(np.float64)
     worth = relations(h).specificity.take(ladder.nodes.T).T
-    said = worth.T[sure_places(ladder, (PROMISE,))[0], np.arange(len(worth))]
+    said = worth.T[sure_places(ladder, (GUARANTEE,))[0], np.arange(len(worth))]
     return {
         CONFIDENCE_ERROR[1]: ((ladder.mass[:, -1] - right) ** 2).astype(np.float32),
-        SURE_DETAIL[1]: np.hstack([said.mean(), *detail_parts(ladder, worth, PROMISE)]).astype(np.float32),
+        SURE_DETAIL[1]: np.hstack([said.mean(), *detail_parts(ladder, worth, GUARANTEE)]).astype(np.float32),
     }

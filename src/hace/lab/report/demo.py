@@ -19,7 +19,7 @@ from hace.lab.study.folder import StudyFolder
 from hace.linear.unseen_classes import UnseenStudy
 from hace.metrics.evaluation import wilson
 
-PROMISE, NEW_PROMISE, NEW = 0.9, 0.8, 12
+GUARANTEE, NEW_GUARANTEE, NEW = 0.9, 0.8, 12
 
 
 def write_demo(study: StudyFolder, data: DataConfig) -> tuple[str, Path]:
@@ -28,25 +28,25 @@ def write_demo(study: StudyFolder, data: DataConfig) -> tuple[str, Path]:
     question = label_questions(results)[0]
     answer = next(a for a in question.answers if a.comparison != question.whole)
     labels = replace(label_verdict(question), where="Coarse labels", question="use or drop?", caveats=())
-    cards = [labels, _promise(results, answer), _something_new(data)]
+    cards = [labels, _guarantee(results, answer), _something_new(data)]
     page = write_records(results, about_study(study), study.folder / "report", cards=cards)
     words = verdicts_text(cards), *(f"{term}: {text}" for term, text in glossary(cards)[0])
     return "\n".join(words), page
 
 
-def _promise(results: Results, answer: Answer) -> Verdict:
-    """Whether the answers of the best method keep a promise, and at which levels they are."""
+def _guarantee(results: Results, answer: Answer) -> Verdict:
+    """Whether the answers of the best method keep a guarantee, and at which levels they are."""
     runs = [record.run for record in results.choices[answer.comparison][answer.best].finished if record.run]
     h, samples, false, levels = runs[0].hierarchy, 0, [], []
     for run in runs:
         if (ladder := ladder_of(run.predictions(), h)) is not None:
-            (place,) = sure_places(ladder, (PROMISE,))
+            (place,) = sure_places(ladder, (GUARANTEE,))
             rows, samples = np.arange(len(place)), len(place)
             false.append(1 - ladder.true[rows, place].mean())
             depth = np.append(h.depths, 0)[ladder.nodes[rows, place]]
             levels.append(np.bincount(depth, minlength=h.max_depth + 1) / samples)
     share, (nothing, *said) = mean(false), np.mean(levels, axis=0)
-    kept = wilson(round(share * samples), samples)[0] <= 1 - PROMISE
+    kept = wilson(round(share * samples), samples)[0] <= 1 - GUARANTEE
     shares = zip(said[::-1], level_names(h)[::-1], strict=True)
     names = ", ".join(f"{x:.0%} name the {name}" for x, name in shares)
     lines = (
@@ -54,19 +54,19 @@ def _promise(results: Results, answer: Answer) -> Verdict:
         "It says the family or the group where it is not sure of the animal. Half of the test samples set the threshold "
         "for the other half.",
     )
-    words = f"On average at most {1 - PROMISE:.0%} of the animals get a false answer: {share:.1%} did, over {len(false)} seeds."
+    words = f"On average at most {1 - GUARANTEE:.0%} of the animals get a false answer: {share:.1%} did, over {len(false)} seeds."
     question = "is it kept, and how specific are the answers?"
     tone, first = ("yes", "Kept") if kept else ("no", "Not kept")
-    return Verdict("A promise", f"{first}. {words}", tone, lines=lines, question=question)
+    return Verdict("A guarantee", f"{first}. {words}", tone, lines=lines, question=question)
 
 
 def _something_new(config: DataConfig) -> Verdict:
     """What is said about animals that were left out of training, with thresholds that others of them set."""
-    data, least = data_of(config), NEW_PROMISE
+    data, least = data_of(config), NEW_GUARANTEE
     train, test = ((data[name].x, data.hierarchy.labels[data[name].nodes]) for name in ("train", "test"))
-    how = {"draws": 3, "seeds": 1, "methods": ("leave-one-out",), "promise": least}
+    how = {"draws": 3, "seeds": 1, "methods": ("leave-one-out",), "guarantee": least}
     rows = UnseenStudy(data.hierarchy, train, test, NEW, **how).run()
-    rows = [row for row in rows if row["lost"] == f"promise {least:g}" and not isnan(row["known_true"])]
+    rows = [row for row in rows if row["lost"] == f"guarantee {least:g}" and not isnan(row["known_true"])]
     names = ("unseen_true", "unseen_false", "known_exact", "known_true")
     true, false, exact, known = (f"{mean(row[name] for row in rows):.0f}%" for name in names)
     kept = mean(row["unseen_false"] for row in rows) <= 100 * (1 - least)

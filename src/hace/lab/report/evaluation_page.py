@@ -135,8 +135,8 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
 
 def _verdict(name: str, evaluation: Evaluation) -> Verdict:
     first, *rest = summary_lines(evaluation, name)
-    if evaluation.promise is not None:
-        rest += [f"Promise: {evaluation.promise.promise} {evaluation.promise_outcome()}"]
+    if evaluation.guarantee is not None:
+        rest += [f"Guarantee: {evaluation.guarantee.guarantee} {evaluation.guarantee_outcome()}"]
     said = first.removeprefix(f"{name}: ")
     more = {"lines": tuple(rest), "caveats": tuple(_caveats(evaluation)), "question": "how good is it?"}
     return Verdict(name, said[:1].upper() + said[1:], "part", **more)

@@ -1,4 +1,4 @@
-"""In what a method can be better: right answers, milder mistakes, coarse answers, confidence, and detail at a promise.
+"""In what a method can be better: right answers, milder mistakes, coarse answers, confidence, and detail at a guarantee.
 
 Each aspect is one metric with an interval over the same seeds and samples, and one word for how certain it is. A forest plot
 shows an aspect of all methods against a reference.
@@ -14,7 +14,7 @@ from math import inf
 from statistics import median
 from typing import ClassVar, Literal
 
-from hace.lab.report.conformal import CONFIDENCE_ERROR, PROMISE, SURE_DETAIL
+from hace.lab.report.conformal import CONFIDENCE_ERROR, GUARANTEE, SURE_DETAIL
 from hace.lab.report.document import Entry, ReportTable, Switch
 from hace.lab.report.results import (
     BEST_NODE_BY_LEVEL,
@@ -122,8 +122,8 @@ def aspects(arrays: MethodScores) -> list[Aspect]:
     how_far = "how far up the tree a mistake meets the truth, in levels"
     error = Metric(CONFIDENCE_ERROR, "confidence error", percent=False, higher=False)
     squared = "mean squared error of the stated confidence, after one temperature"
-    left = f"how specific answers stay when at most {100 * (1 - PROMISE):.0f}% may be wrong; 100%: all are classes"
-    detail = Aspect(f"detail at {100 * PROMISE:.0f}%", Metric(SURE_DETAIL, "detail at a promise"), left)
+    left = f"how specific answers stay when at most {100 * (1 - GUARANTEE):.0f}% may be wrong; 100%: all are classes"
+    detail = Aspect(f"detail at {100 * GUARANTEE:.0f}%", Metric(SURE_DETAIL, "detail at a guarantee"), left)
     below = [
         Aspect("coarse answers", Metric((BY_LEVEL, n), f"right {n}"), f"the best class is below the right {node_of_level(n)}")
         for n in names[-2:-1]

@@ -24,7 +24,7 @@ from hace.metrics.intervals import Interval
 from hace.metrics.measures import node_of_level
 
 DESTINATIONS = 5
-SHOWN_PROMISES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
+SHOWN_GUARANTEES = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.92, 0.94, 0.95, 0.96, 0.97, 0.98, 0.99)
 
 
 def ancestors_at(parent: np.ndarray) -> np.ndarray:
@@ -89,7 +89,7 @@ def drawn_counts(
 
 
 def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What the drawing shows: samples at each node, sums of each method, where answers of compared ones stop under promises."""
+    """What the drawing shows: samples at each node, sums of each method, where answers of compared ones stop under guarantees."""
     h = arrays.hierarchy
     if h is None:
         return None
@@ -109,11 +109,11 @@ def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, A
     if samples is None:
         return None
     sure = {m: found for m in compared if (found := sure_data(arrays, m)) is not None}
-    return {"samples": samples, "methods": methods, "sure": sure, "promises": list(SHOWN_PROMISES)}
+    return {"samples": samples, "methods": methods, "sure": sure, "guarantees": list(SHOWN_GUARANTEES)}
 
 
 def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
-    """For each promise where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, and the detail.
+    """For each guarantee where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, and the detail.
 
     None where a run kept too little, or on a DAG.
     """
@@ -121,8 +121,8 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
     if h is None or choice is None or not choice.finished:
         return None
     share, total = relations(h).specificity, 0
-    stops = np.zeros((len(SHOWN_PROMISES), h.num_nodes + 1), dtype=np.int64)
-    wrong = np.zeros(len(SHOWN_PROMISES), dtype=np.int64)
+    stops = np.zeros((len(SHOWN_GUARANTEES), h.num_nodes + 1), dtype=np.int64)
+    wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
     for record in choice.finished:
         try:
             ladder = None if record.run is None else ladder_of(record.run.predictions(), h)
@@ -133,7 +133,7 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
         samples, last = len(ladder.nodes), h.num_nodes + 1  # the last is where no answer is counted
         nodes, true, every = ladder.nodes.T.ravel() % last, ladder.true.T.ravel(), np.arange(samples)
         total += samples
-        for i, place in enumerate(sure_places(ladder, SHOWN_PROMISES)):
+        for i, place in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
             at = place * samples + every
             stops[i] += np.bincount(nodes.take(at), minlength=last)
             wrong[i] += samples - np.count_nonzero(true.take(at))

@@ -69,7 +69,7 @@ def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any
         if h.fingerprint not in trees:
             trees[h.fingerprint] = page_data(h, comparison.get("dataset", "everything"), document.naming)
         known = {k: v for k, v in comparison.items() if k != "hierarchy"}
-        places.append({"sure": {}, "promises": [], **known, "tree": h.fingerprint})
+        places.append({"sure": {}, "guarantees": [], **known, "tree": h.fingerprint})
     titles = {method: method_title(method) for place in places for method in place["methods"]}
     data = {"trees": trees, "places": places, "titles": titles, "first": compared[0], "second": compared[1]}
     return thinned(data, compared)

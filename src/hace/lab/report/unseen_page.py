@@ -14,7 +14,7 @@ from hace.lab.report.document import WORDS, Document, Entry, ReportTable, Sectio
 from hace.lab.report.figures import RC_PARAMS, WIDTH, Picture, finish, name_lines, new_figure, picture, style
 from hace.lab.report.page import to_page
 from hace.lab.report.verdict import Verdict
-from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, cells, promises, summary
+from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, cells, guarantees, summary
 
 _LOST = 3.0
 
@@ -33,8 +33,8 @@ def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
     heads = (("method", *(title for title, _ in COLUMNS.values())),)
     entries = tuple((Entry(line["method"]), *map(Entry, cells(line))) for line in lines)
     title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± over draws"
-    promised = [found] if (found := promises(rows)) else []
-    blocks = (ReportTable("unseen", title, heads, entries), *promised, _curves(rows, best))
+    guaranteed = [found] if (found := guarantees(rows)) else []
+    blocks = (ReportTable("unseen", title, heads, entries), *guaranteed, _curves(rows, best))
     facts = [("features", source), *environment.config().items()]
     document = Document("Not in my list", facts, about="About this study: data, versions", listed="")
     document.verdicts = [verdict]

@@ -21,7 +21,7 @@ from hace.checks import check_choice
 from hace.data import Dataset, Features, Samples, load_dataset
 from hace.data.batches import Preprocessing, make_batches
 from hace.data.dataset import Split
-from hace.decisions.calibration import Calibration, PromiseRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import Calibration, GuaranteeRequest, calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import fill
 from hace.files.writing import sha256
@@ -383,14 +383,14 @@ def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tup
 
 _COUNTED = "count: an answer below such a label counts as false, which is the safe reading. --coarse drop leaves them out."
 _DROPPED = (
-    "are left out: the promise is about samples that can be told to a class. To include such samples, calibrate on labelled "
+    "are left out: the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled "
     "data with both: --data PATH --coarse count."
 )
 
 
 def calibrate_run(
     folder: str | Path,
-    promises: PromiseRequest | None = None,
+    guarantees: GuaranteeRequest | None = None,
     *,
     split: str = "val",
     root: str | Path | None = None,
@@ -409,7 +409,7 @@ def calibrate_run(
 
     Args:
         folder: The run directory.
-        promises: What to promise.
+        guarantees: What to guarantee.
         split: "val", the samples the run held out. "test" spends the test samples: accuracy on them is no longer a test.
         root: Where its data are now, if they were moved.
         temperature: Fitted on other samples. None: that of the run, if it has it from its configuration; otherwise it is
@@ -447,7 +447,7 @@ def calibrate_run(
         torch.cat([view(z) for z in scored.outputs()])[used],
         scored.samples.nodes[used],
         scored.hierarchy,
-        promises,
+        guarantees,
         outputs=view.outputs,
         temperature=temperature if temperature is not None else run.config.temperature,
         split=scored.split,
@@ -465,7 +465,9 @@ def calibrate_run(
     if data is None and split == "test":
         notes += ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
     elif data is None and isinstance(run.config, ProbeConfig) and run.config.patience is not None:
-        notes += ("The calibration samples chose the epoch (patience), so promises are slightly optimistic.",)
+        notes += (
+            "The calibration samples chose the epoch (patience), so guarantees are slightly optimistic.",
+        )
     found = replace(found, weights=_weights_hash(run), notes=notes)
     found.write(run.folder / CALIBRATION if out is None else out)
     return found
@@ -481,7 +483,7 @@ def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:
     path, again = Path(given or run.folder / CALIBRATION), f"hace calibrate {run.folder}"
     if not path.is_file():
         raise ConfigError(
-            f"{run.folder} must be calibrated before it can promise an accuracy: it has no {CALIBRATION}. Run: {again}"
+            f"{run.folder} must be calibrated before it can guarantee an accuracy: it has no {CALIBRATION}. Run: {again}"
         )
     found = read_calibration(path, f" Calibrate again: {again}")
     found.check_hierarchy(run.hierarchy, path, again)

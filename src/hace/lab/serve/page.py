@@ -54,9 +54,9 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         calibration = predictor.calibration
     except HaceError:  # it has none
         calibration = None
-    # The page shows single samples among all classes: promises about groups, a region or a prior are not its own.
+    # The page shows single samples among all classes: guarantees about groups, a region or a prior are not its own.
     plain = calibration and not (calibration.pool or calibration.subset or calibration.prior)
-    promises = calibration.thresholds if calibration and plain else []
+    guarantees = calibration.thresholds if calibration and plain else []
     return {
         "kinds": predictor.kinds,
         "input": {"features": predictor.width if "features" in predictor.kinds else None},
@@ -65,13 +65,16 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         "nodes": h.num_nodes,
         "hierarchy": h.fingerprint,
         "temperature": predictor.temperature or 1.0,
-        "promises": [
-            {key: getattr(t, key) for key in ("accuracy", "of", "threshold", "rule", "confidence", "promise")}
-            for t in promises
+        "guarantees": [
+            {
+                key: getattr(t, key)
+                for key in ("accuracy", "of", "threshold", "rule", "confidence", "guarantee")
+            }
+            for t in guarantees
             if t.accuracy is not None and t.groups is None and t.constrained
         ],
         "note": "It knows these classes and no others: whatever it is shown, it answers with one of them or a group. "
-        "A promise holds for samples from the same source as those it was calibrated on.",
+        "A guarantee holds for samples from the same source as those it was calibrated on.",
     }
 
 

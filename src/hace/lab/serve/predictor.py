@@ -25,12 +25,12 @@ from hace.data import Features
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.calibration import (
     Calibration,
-    PromiseRequest,
+    GuaranteeRequest,
     calibrate_scores,
-    check_promise,
+    check_guarantee,
     read_calibration,
 )
-from hace.decisions.group_promises import group_places
+from hace.decisions.group_guarantees import group_places
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
@@ -74,8 +74,8 @@ class Question:
         level: The answer is the best node of a level, by depth or name.
         subset: Ids of classes, or of inner nodes for all classes below, to restrict answers to; their probabilities are
             renormalised.
-        accuracy: The answer keeps a promise: at most 1 - accuracy of all samples get a false one. The run must be calibrated.
-        of: "samples": the promise is about all samples. "answers": of the answers that say something, so many are true.
+        accuracy: The answer keeps a guarantee: at most 1 - accuracy of all samples get a false one. The run must be calibrated.
+        of: "samples": the guarantee is about all samples. "answers": of the answers that say something, so many are true.
         pool: "log" or "mean": one answer per group; see :meth:`Predictor.predict`.
         prior: Prior weights of nodes, which apply to all below: how much likelier here than in training.
 
@@ -99,7 +99,7 @@ class Question:
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
         if self.accuracy is not None:
-            check_promise(self.accuracy, self.of)
+            check_guarantee(self.accuracy, self.of)
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,7 +112,7 @@ class Predictions:
         answers: (M,) the answer: the best leaf, or the node that a threshold or a level asks for.
         broken: The images that could not be read, with their place among all samples given.
         start: The place of the first sample.
-        promise: What the answers promise, where an accuracy was asked for.
+        guarantee: What the answers guarantee, where an accuracy was asked for.
     """
 
     names: Sequence[str]
@@ -120,7 +120,7 @@ class Predictions:
     answers: Decisions
     broken: Sequence[Broken] = ()
     start: int = 0
-    promise: GuaranteedThreshold | None = None
+    guarantee: GuaranteedThreshold | None = None
 
     def __len__(self) -> int:
         return len(self.names)
@@ -143,7 +143,7 @@ class Predictions:
             Decisions.joined([part.answers for part in parts]),
             [broken for part in parts for broken in part.broken],
             parts[0].start,
-            parts[0].promise,
+            parts[0].guarantee,
         )
 
     def documents(self) -> Iterator[dict[str, Any]]:
@@ -163,7 +163,7 @@ class Predictions:
                 "answer": {
                     **{key: answers[key][row] for key in answers if key not in ("sample", "path")},
                     "path": list(paths[row]),
-                    **({} if self.promise is None else {"promise": self.promise.promise}),
+                    **({} if self.guarantee is None else {"guarantee": self.guarantee.guarantee}),
                 },
                 "leaves": [{"id": node, "name": name, "probability": p} for node, name, p in best],
             }
@@ -172,8 +172,8 @@ class Predictions:
     def row_columns(self) -> list[str]:
         """The columns of :meth:`rows`."""
         named = ["level_name"] if self.hierarchy.level_names is not None else []
-        promised = ["promise"] if self.promise is not None else []
-        answer = ["name", "level", *named, "probability", "path", *promised]
+        guaranteed = ["guarantee"] if self.guarantee is not None else []
+        answer = ["name", "level", *named, "probability", "path", *guaranteed]
         count = self.leaves.nodes.shape[1]
         leaves = [f"leaf_{i}{what}" for i in range(1, count + 1) for what in ("", "_name", "_probability")]
         return ["sample", "answer", *(f"answer_{key}" for key in answer), *leaves, "error"]
@@ -304,7 +304,9 @@ class Predictor:
         if groups is not None:
             found = self.pooled(self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers)
         else:
-            nothing = Predictions([], *self.decide(self.nothing(), asked), promise=self.threshold_for(asked))
+            nothing = Predictions(
+                [], *self.decide(self.nothing(), asked), guarantee=self.threshold_for(asked)
+            )
             parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
             found = Predictions.joined([nothing, *parts])
         broken = [image for image in found.broken if image.reason != EMPTY]
@@ -389,7 +391,7 @@ class Predictor:
         every = replace(view, data=torch.cat([view.data, *scores]))
         decided = self._decided(every.pooled(np.argsort(order)[at], asked.pool or "mean"), asked)
         found = [str(names[g]) for g in seen[order]]
-        return Predictions(found, *decided, lost, promise=self.threshold_for(asked))
+        return Predictions(found, *decided, lost, guarantee=self.threshold_for(asked))
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
@@ -428,16 +430,16 @@ class Predictor:
         return Scores(view(z.cpu()), h, view.kind, view.outputs).restricted(kept).weighted(asked.prior)
 
     def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
-        h, promise = self.hierarchy, self.threshold_for(asked)
+        h, guarantee = self.hierarchy, self.threshold_for(asked)
         choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
-        if promise is not None and asked.pool is not None:
+        if guarantee is not None and asked.pool is not None:
             scores = replace(scores, data=scores.data / self.calibration.temperature)
         q = scores.log_q()
         leaves = top_k(q, h, min(asked.top_k, choices))
         if leaves.nodes.dim() == 1:  # a single leaf comes without the second dimension
             leaves = Decisions(h, leaves.nodes[:, None], leaves.probabilities[:, None])
-        if promise is not None:
-            answers = promise.predict(scores.data, h, kind=scores.kind, outputs=scores.outputs)
+        if guarantee is not None:
+            answers = guarantee.predict(scores.data, h, kind=scores.kind, outputs=scores.outputs)
         elif asked.threshold is not None:
             answers = deepest_above(q, h, asked.threshold)
         elif asked.level is not None:
@@ -451,7 +453,7 @@ class Predictor:
         return answers
 
     def threshold_for(self, asked: Question) -> GuaranteedThreshold | None:
-        """What the answers to a question promise; None if it asks for no accuracy."""
+        """What the answers to a question guarantee; None if it asks for no accuracy."""
         if asked.accuracy is None:
             return None
         self.calibration.check_use(asked.pool, asked.subset, asked.prior, self._calibrate)
@@ -530,7 +532,7 @@ class ExportedPredictor(Predictor):
             return found
         if self.document["calibration"] is None:
             raise ConfigError(
-                f"{self.path} must be calibrated before it can promise an accuracy. Run: {self._calibrate}; or calibrate the "
+                f"{self.path} must be calibrated before it can guarantee an accuracy. Run: {self._calibrate}; or calibrate the "
                 "run and export it again."
             )
         return stored_calibration(self.document, self.hierarchy, self.path)
@@ -591,7 +593,7 @@ class ExportedPredictor(Predictor):
     def calibrate(
         self,
         data: str | Path,
-        promises: PromiseRequest | None = None,
+        guarantees: GuaranteeRequest | None = None,
         *,
         coarse: str = "auto",
         **options: Any,
@@ -606,7 +608,7 @@ class ExportedPredictor(Predictor):
         groups = None if samples.groups is None else np.asarray(samples.groups)[used]
         named: Any = {"outputs": view.outputs, "split": Path(data).name, "groups": groups, **options}
         return calibrate_scores(
-            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, promises, **named
+            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, guarantees, **named
         )
 
 

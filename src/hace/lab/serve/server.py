@@ -73,8 +73,8 @@ class Options(BaseModel):
     threshold: float | None = Field(None, ge=0, le=1, description="Answer the deepest node so probable.")
     level: str | None = Field(None, max_length=200, description="Answer the best node of a level.")
     subset: list[str] | None = Field(None, max_length=5000, description="Restrict to these classes.")
-    accuracy: float | None = Field(None, gt=0, lt=1, description="Keep a promise that was calibrated.")
-    of: Literal["samples", "answers"] = Field("samples", description="What the promise is about.")
+    accuracy: float | None = Field(None, gt=0, lt=1, description="Keep a guarantee that was calibrated.")
+    of: Literal["samples", "answers"] = Field("samples", description="What the guarantee is about.")
     scores: bool = Field(False, description="Add the model's scores, before any temperature.")
 
     def question(self) -> Question:
@@ -165,7 +165,7 @@ class Batcher:
         rows = rows if kind == "texts" else torch.stack(rows)
         z = predictor.feature_outputs(rows.numpy()) if kind == "features" else predictor.vision.outputs(rows)
         names = [name for job in jobs for name in job.names]
-        made = Predictions(names, *predictor.decide(z, question), promise=predictor.threshold_for(question))
+        made = Predictions(names, *predictor.decide(z, question), guarantee=predictor.threshold_for(question))
         documents = made.documents()
         scores = iter(self.view(z.cpu()).tolist() if any(job.scores for job in jobs) else [None] * len(names))
         found = {}
@@ -308,7 +308,7 @@ def make_app(
     def health() -> dict[str, Any]:
         return {"status": "ok", "waiting": batcher.queue.qsize()}
 
-    @app.get("/model", summary="What the model takes, its temperature, its promises.", dependencies=guarded)
+    @app.get("/model", summary="What the model takes, its temperature, its guarantees.", dependencies=guarded)
     def model() -> dict[str, Any]:
         return about
 

@@ -42,7 +42,7 @@ class Job:
     runs: tuple[str, ...]  # their ids
     configs: tuple[RunConfig, ...]  # their configurations, of one kind; several share a pass
     out: str  # the folder of run directories
-    threads: int = 1  # threads of each process; bits are promised to repeat at 1
+    threads: int = 1  # threads of each process; bits are guaranteed to repeat at 1
     name: str = "hace"  # for people: in the queue of a cluster, and in the names of logs
 
     def saved_steps(self) -> dict[str, int]:

@@ -68,7 +68,7 @@ def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
 class Pace:
     """How long the rest of a study takes, by the last finished jobs of each kind of run.
 
-    Searches share passes and final runs hardly do, so a mean over both would promise too much. While searches are going on,
+    Searches share passes and final runs hardly do, so a mean over both would guarantee too much. While searches are going on,
     which may widen their grids, or where a kind of run is still unknown, it says "at least".
     """
 

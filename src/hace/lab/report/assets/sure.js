@@ -2,11 +2,11 @@
 // The rank it is sure of: a slider over guaranteed accuracy, and how many answers stop at each level.
 //
 // haceSure(title, changed) gives { show(place, tree, methods), stopping(v) }; stopping is the share of the answers at or below a
-// node that stop there under the promise, -1 without answers, null where nothing is known.
+// node that stop there under the guarantee, -1 without answers, null where nothing is known.
 
 function haceSure(title, changed) {
   const find = (id) => document.getElementById(id);
-  const slider = find("promise"), bars = find("sure-bars"), box = find("sure");
+  const slider = find("guarantee"), bars = find("sure-bars"), box = find("sure");
   let place = null, tree = null, methods = [], shares = null;
   const make = (tag, text, className) => {
     const element = document.createElement(tag);
@@ -15,7 +15,7 @@ function haceSure(title, changed) {
     return element;
   };
   const known = () => methods.filter((m) => place.sure[m]);
-  const promised = () => Math.round(100 * place.promises[Number(slider.value)]);
+  const guaranteed = () => Math.round(100 * place.guarantees[Number(slider.value)]);
 
   function measure() {
     shares = null;
@@ -48,8 +48,8 @@ function haceSure(title, changed) {
   }
 
   function draw() {
-    find("promise-value").textContent = `${promised()}%`;
-    slider.setAttribute("aria-valuetext", `${promised()} percent`);
+    find("guarantee-value").textContent = `${guaranteed()}%`;
+    slider.setAttribute("aria-valuetext", `${guaranteed()} percent`);
     bars.replaceChildren(...known().map((method) => {
       const found = place.sure[method][Number(slider.value)], row = make("div", undefined, "sure-row");
       const right = (100 * (1 - found.wrong / found.total)).toFixed(1), told = (100 * found.detail).toFixed(0);
@@ -76,7 +76,7 @@ function haceSure(title, changed) {
     box.hidden = !known().length;
     find("show-stops").closest("label").hidden = box.hidden;
     if (box.hidden) { shares = null; find("show-stops").checked = false; return; }
-    slider.max = String(place.promises.length - 1);
+    slider.max = String(place.guarantees.length - 1);
     measure();
     draw();
   }

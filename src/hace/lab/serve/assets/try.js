@@ -322,15 +322,15 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
-// The promise that the slider asks for: the mildest that was calibrated and is at least as strict; null without one.
-function promise() {
+// The guarantee that the slider asks for: the mildest that was calibrated and is at least as strict; null without one.
+function guarantee() {
   const asked = Number($("sure").value) / 100;
   if (page.keep) return null;
-  return page.promises.find((p) => p.accuracy >= asked - 1e-9) || null;
+  return page.guarantees.find((p) => p.accuracy >= asked - 1e-9) || null;
 }
 
 function decided(item) {
-  const kept = promise(), { model, tree } = page;
+  const kept = guarantee(), { model, tree } = page;
   const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, model.temperature, page.keep);
   const asked = Number($("sure").value) / 100;
   const v = tree.answer(nodes, leaves, kept ? kept.threshold : asked, kept ? kept.rule : "threshold");
@@ -346,17 +346,17 @@ function bar(name, p, chosen) {
 }
 
 function show() {
-  const { tree, model } = page, kept = promise(), language = $("language").value;
+  const { tree, model } = page, kept = guarantee(), language = $("language").value;
   $("sureOut").textContent = `${$("sure").value}%`;
   $("sure").setAttribute("aria-valuetext", `${$("sure").value}%`);
-  $("promise").className = kept ? "soft" : "warning";
-  $("promise").textContent = kept
-    ? kept.promise
+  $("guarantee").className = kept ? "soft" : "warning";
+  $("guarantee").textContent = kept
+    ? kept.guarantee
     : page.keep
-      ? "No promise: it would be about answers among all classes. The slider is a plain threshold on the probability."
-      : model.promises.length
-        ? "No promise this strict was calibrated. The slider is a plain threshold on the probability."
-        : "This model is not calibrated: the slider is a plain threshold on its own probability, and nothing is promised. " +
+      ? "No guarantee: it would be about answers among all classes. The slider is a plain threshold on the probability."
+      : model.guarantees.length
+        ? "No guarantee this strict was calibrated. The slider is a plain threshold on the probability."
+        : "This model is not calibrated: the slider is a plain threshold on its own probability, and nothing is guaranteed. " +
           "To calibrate: hace calibrate RUN.";
   const good = page.items.filter((i) => i.scores);
   $("result").hidden = !good.length;
@@ -367,7 +367,7 @@ function show() {
     $("said").textContent = tree.sentence(v, language);
     const rank = v >= 0 ? tree.rank(v) || `level ${tree.nodes[v].level}` : "";
     $("rank").textContent = v >= 0 && !(tree.rooted && v === tree.tops[0])
-      ? `${rank[0].toUpperCase()}${rank.slice(1)}, probability ${percent(probability)}${model.promises.length ? " after calibration" : ""}`
+      ? `${rank[0].toUpperCase()}${rank.slice(1)}, probability ${percent(probability)}${model.guarantees.length ? " after calibration" : ""}`
       : "The most probable way down is below.";
     const said = v >= 0 ? tree.path(v) : [];
     const shown = v >= 0 && !(tree.rooted && v === tree.tops[0]) ? said : tree.walk(nodes).slice(0, 3);
@@ -492,8 +492,8 @@ async function start() {
   page.engine = typeof MODEL === "undefined" ? new Server() : new Browser();
   const { model, tree, samples } = await page.engine.describe();
   Object.assign(page, { model, tree: new Tree(tree) });
-  page.promises = model.promises.filter((p) => p.of === "samples").sort((a, b) => a.accuracy - b.accuracy);
-  const strictest = page.promises.at(-1);
+  page.guarantees = model.guarantees.filter((p) => p.of === "samples").sort((a, b) => a.accuracy - b.accuracy);
+  const strictest = page.guarantees.at(-1);
   if (strictest && strictest.accuracy < 0.99) $("sure").max = Math.max(80, Math.round(100 * strictest.accuracy));
   const kinds = model.kinds, width = model.input.features;
   $("about").textContent = `${page.tree.leaves.length} classes in a hierarchy of ${tree.nodes.length} nodes. ` +

@@ -1,4 +1,4 @@
-"""Promises about new groups: a site, a donor or a recording that was not calibrated on.
+"""Guarantees about new groups: a site, a donor or a recording that was not calibrated on.
 
 Samples of one group resemble each other, so they are not exchangeable with those of a new group; whole groups are. Let group g
 have the loss L_g(t) from 0 to 1 at the threshold t:
@@ -7,7 +7,7 @@ have the loss L_g(t) from 0 to 1 at the threshold t:
     in a share s      1 where that share is above 1 - accuracy, else 0
 
 No sample loses more at a greater t, so neither does the mean over a group's samples, nor whether it is above a limit: for
-promises about samples, L_g never grows with t. Groups Z_1, ..., Z_G and a new one, each with its size, exchangeable, and t the
+guarantees about samples, L_g never grows with t. Groups Z_1, ..., Z_G and a new one, each with its size, exchangeable, and t the
 least threshold with
 
     (sum_g L_g(t) + 1) / (G + 1) <= alpha          alpha = 1 - accuracy, or 1 - s
@@ -15,9 +15,9 @@ least threshold with
 give E[L_new(t)] <= alpha: conformal risk control with groups as samples. It is the setting of Dunn, Wasserman and Ramdas 2023
 ("Distribution-Free Prediction Sets for Two-Layer Hierarchical Models") and Lee, Barber and Willett 2023 ("Distribution-Free
 Inference with Hierarchical Data"): groups weigh the same, whatever their size, and nothing is assumed about samples within one.
-With a confidence, the same tests as for samples hold over independent groups (:mod:`hace.decisions.promises`).
+With a confidence, the same tests as for samples hold over independent groups (:mod:`hace.decisions.bounds`).
 
-The share of false answers among a group's answers may grow with t. These promises need a confidence, and test a list of
+The share of false answers among a group's answers may grow with t. These guarantees need a confidence, and test a list of
 thresholds that is fixed beforehand, from the safest down to the first that fails.
 """
 
@@ -30,25 +30,25 @@ from typing import Any
 
 import numpy as np
 
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
 from hace.decisions.threshold_rules import NOTHING, Outcomes
 from hace.errors import DataError
 
 _WHOLE = 1 << 20  # a group's mean loss is rounded up to so many parts, so that tests are exact
-# The thresholds of promises about answers: even steps of log odds, which no score is likely to hit exactly.
+# The thresholds of guarantees about answers: even steps of log odds, which no score is likely to hit exactly.
 _FIXED = 1 / (1 + np.exp(-np.linspace(9.037, -5.013, 142)))
 
 
 @dataclass(frozen=True)
-class GroupPromise:
-    """A promise about the samples or the answers of a new group: on average, or in a share of new groups."""
+class GroupGuarantee:
+    """A guarantee about the samples or the answers of a new group: on average, or in a share of new groups."""
 
     inside: RiskBound
     share: Fraction | None = None
 
     @property
     def over_groups(self) -> RiskBound:
-        """The promise about losses of groups that makes this one true."""
+        """The guarantee about losses of groups that makes this one true."""
         if self.share is not None:
             return RiskBound(1 - self.share, self.inside.delta, "samples")
         return RiskBound(self.inside.alpha, self.inside.delta, "samples", _WHOLE)
@@ -65,24 +65,24 @@ class GroupPromise:
         return np.ceil(_WHOLE * share).astype(np.int64)
 
     def threshold(self, outcomes: Outcomes, place: np.ndarray) -> float:
-        """The least threshold that keeps the promise; ``NOTHING`` where no other does."""
-        promise, groups = self.over_groups, int(place.max(initial=-1)) + 1
-        needed = promise.needed()
+        """The least threshold that keeps the guarantee; ``NOTHING`` where no other does."""
+        guarantee, groups = self.over_groups, int(place.max(initial=-1)) + 1
+        needed = guarantee.needed()
         if groups < needed:
             what, word = "on average over new groups", "an accuracy"
             if self.share is not None:
                 what, word = f"in {float(self.share):g} of new groups", "a share of groups"
             possible = 1 / (groups + 1)
-            if promise.delta is not None:
-                possible = 1 - float(promise.delta) ** (1 / max(groups, 1))
+            if guarantee.delta is not None:
+                possible = 1 - float(guarantee.delta) ** (1 / max(groups, 1))
             raise DataError(
-                f"groups must be at least {needed:,} to promise {self.inside} {what}. Got {groups:,}. Calibrate on more, "
+                f"groups must be at least {needed:,} to guarantee {self.inside} {what}. Got {groups:,}. Calibrate on more, "
                 f"or ask for less: {groups:,} groups support {word} of up to {int(1000 * (1 - possible)) / 1000:g}."
             )
 
         def kept(threshold: float) -> bool:
             loss = self.losses(outcomes, place, threshold).sum()
-            return bool(promise.holds(np.array([loss]), np.array([groups]))[0])
+            return bool(guarantee.holds(np.array([loss]), np.array([groups]))[0])
 
         if self.inside.of == "answers":  # fixed-sequence testing
             found = NOTHING

@@ -1,15 +1,15 @@
-"""What a threshold promises about new samples, and the least threshold that calibration samples support.
+"""What a threshold guarantees about new samples, and the least threshold that calibration samples support.
 
 Calibration sample i has the loss L_i(t) at the threshold t, from 0 to a known most, and never more at a greater t. With
-n samples, alpha the promised mean loss as a share of the most, W(t) = sum L_i(t) / most, and delta = 1 - confidence:
+n samples, alpha the guaranteed mean loss as a share of the most, W(t) = sum L_i(t) / most, and delta = 1 - confidence:
 
     samples, without confidence   (W(t) + 1) / (n + 1) <= alpha                  conformal risk control
     samples, with confidence      P(Bin(n, alpha) <= W(t)) <= delta              Clopper-Pearson, where losses are 0 or 1
                                   the bound of Hoeffding and Bentkus             where they are distances
     answers, with confidence      P(Bin(m(t), alpha) <= W(t)) <= delta           of the m(t) samples answered at t
 
-Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the promise. So every calibration
-of enough samples gives a threshold, and the promise is not about the lucky ones among them.
+Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the guarantee. So every calibration
+of enough samples gives a threshold, and the guarantee is not about the lucky ones among them.
 
 For `samples` the expected loss falls as t grows, so the least t that passes, searched down from the safest, is valid: the
 search errs only if it passes at the greatest t whose expected loss is above alpha, which has probability delta.
@@ -17,7 +17,7 @@ search errs only if it passes at the greatest t whose expected loss is above alp
 For `answers` the share of false answers need not fall. The m(t) answers at a t fixed in advance are a sample of all answers
 at t, so the binomial test of that t is exact, but a t chosen by looking is not fixed. Hence one fifth of the samples, drawn
 by a fixed seed, chooses a list of thresholds, from one that it finds safe down to 0, and the other four fifths test them in
-this order up to the first failure. Given the first part the list is fixed. To accept a threshold that breaks the promise,
+this order up to the first failure. Given the first part the list is fixed. To accept a threshold that breaks the guarantee,
 the search must first pass the test of the first such threshold in the list, which has probability at most delta. No
 assumption on the shape of the curve is needed (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then Test").
 
@@ -37,7 +37,7 @@ from hace.checks import is_number
 from hace.decisions.threshold_rules import NOTHING, Outcomes
 from hace.errors import ConfigError, DataError
 
-PROMISES = ("samples", "answers")
+GUARANTEES = ("samples", "answers")
 _CHOOSING = 5  # one sample in so many chooses the thresholds that the others test
 
 
@@ -46,26 +46,26 @@ class RiskBound:
     """What a threshold guarantees."""
 
     alpha: Fraction  # the mean loss it allows, as a share of the greatest loss
-    delta: Fraction | None  # the probability of breaking the promise; None for a promise on average
+    delta: Fraction | None  # the probability of breaking the guarantee; None for a guarantee on average
     of: str  # `"samples"` or `"answers"`
     most: int = 1  # the greatest loss: 1 for false answers, or a distance
 
     @classmethod
     def of_accuracy(cls, accuracy: float, confidence: float | None, of: str) -> RiskBound:
-        """A promise about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
-        if of not in PROMISES:
+        """A guarantee about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
+        if of not in GUARANTEES:
             raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
         alpha = 1 - share_of("accuracy", accuracy)
         if of == "answers" and confidence is None:
             raise ConfigError(
-                "of='answers' needs confidence: its promise is a ratio and holds with a probability, not on average. "
+                "of='answers' needs confidence: its guarantee is a ratio and holds with a probability, not on average. "
                 "Give confidence=0.9, or of='samples'."
             )
         return cls(alpha, _delta(confidence), of)
 
     @classmethod
     def of_distance(cls, at_most: float, confidence: float | None, most: int) -> RiskBound:
-        """A promise about the mean distance of false answers, where no distance is above ``most``."""
+        """A guarantee about the mean distance of false answers, where no distance is above ``most``."""
         if not is_number(at_most) or not 0 < at_most < most:
             raise ConfigError(
                 f"at_most must be a distance above 0 and below {most}, the greatest in this hierarchy. Got {at_most!r}."
@@ -78,7 +78,7 @@ class RiskBound:
         return f"{float(1 - self.alpha):.15g} of the {self.of}"
 
     def needed(self) -> int:
-        """The least number of samples that allows a promise at all: with no loss in any of them."""
+        """The least number of samples that allows a guarantee at all: with no loss in any of them."""
         if self.delta is None:
             return math.ceil(1 / self.alpha) - 1
         kept = math.log(1 - self.alpha) if self.alpha > 0.5 else math.log1p(-self.alpha)
@@ -89,7 +89,7 @@ class RiskBound:
         return number if self.of == "samples" else number + (number - 1) // (_CHOOSING - 1)
 
     def holds(self, loss: np.ndarray, number: np.ndarray) -> np.ndarray:
-        """Whether so much loss in all, of so many samples, supports the promise."""
+        """Whether so much loss in all, of so many samples, supports the guarantee."""
         if self.delta is None:
             sizes, place = np.unique(number, return_inverse=True)
             allowed = [math.floor(self.alpha * self.most * (n + 1)) - self.most for n in sizes.tolist()]
@@ -103,12 +103,12 @@ class RiskBound:
         return bound <= float(self.delta)
 
     def threshold(self, outcomes: Outcomes) -> float:
-        """The least threshold that keeps the promise; ``NOTHING``, which answers nothing, where no other does."""
+        """The least threshold that keeps the guarantee; ``NOTHING``, which answers nothing, where no other does."""
         needed, number = self.needed(), len(outcomes)
         if number < needed:
             how = "" if self.delta is None else f" with confidence {float(1 - self.delta):g}"
             raise DataError(
-                f"scores must hold at least {needed:,} samples to promise {self}{how}. Got {number}. Calibrate on more "
+                f"scores must hold at least {needed:,} samples to guarantee {self}{how}. Got {number}. Calibrate on more "
                 "samples, or ask for less."
             )
         return self._of_samples(outcomes) if self.of == "samples" else self._of_answers(outcomes)

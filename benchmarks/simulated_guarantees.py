@@ -1,20 +1,20 @@
-"""Simulations of what guaranteed thresholds promise: python benchmarks/promises.py
+"""Simulations of what guaranteed thresholds guarantee: python benchmarks/simulated_guarantees.py
 
-    python evidence/keep.py guarantees/simulated benchmarks/promises.py      # keeps both tables; some minutes on one core
+    python evidence/keep.py guarantees/simulated benchmarks/simulated_guarantees.py      # keeps both tables; some minutes on one core
 
 Calibration samples are drawn independently from a population of 20,000, on which false answers are then counted: that is the
-risk a promise is about, without the luck of a test set.
+risk a guarantee is about, without the luck of a test set.
 
 First table: ten flat classes, scores of float32 that saturate, so that every answer has mass exactly 1, and wrong labels. No
 threshold up to 1 excludes a false answer. "answers" is the share of calibrations whose threshold answers anything. If the
 others were refused, only the lucky ones would be left: "false there" is what they get. "false" and "broken" are over all
-calibrations, those that answer nothing included: what is promised.
+calibrations, those that answer nothing included: what is guaranteed.
 
 Second table: 60 classes in a tree of three levels, an over-confident model, at most 10% of all samples with a false answer, on
 average. "fixed": each of four rules, chosen beforehand. "most detailed rule": of the four, the one whose answers to the
 calibration samples carry most information. "most detailed model": the same among eight models of equal quality, with the rule
-"threshold". "strictest promise": of six promises, 80 to 96% of samples, the strictest that answers half of the calibration
-samples; 10% plus what its false answers exceed its own promise by. In brackets: standard errors.
+"threshold". "strictest guarantee": of six guarantees, 80 to 96% of samples, the strictest that answers half of the calibration
+samples; 10% plus what its false answers exceed its own guarantee by. In brackets: standard errors.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy
-from hace.decisions.promises import RiskBound
+from hace.decisions.bounds import RiskBound
 from hace.decisions.scores import Scores
 from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
 from hace.hierarchy.derived import leaf_counts
@@ -69,13 +69,13 @@ def percent(value: float, digits: int = 1) -> str:
 
 def lucky(draws: int) -> None:
     """Print the first table."""
-    print("| promise | samples | wrong labels | answers | false there | false | broken |")
+    print("| guarantee | samples | wrong labels | answers | false there | false | broken |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for accuracy, confidence, of, number, noise in SATURATED:
         found, rng = saturated(noise, 0), np.random.default_rng(1)
-        promise, risks, saying = RiskBound.of_accuracy(accuracy, confidence, of), [], []
+        guarantee, risks, saying = RiskBound.of_accuracy(accuracy, confidence, of), [], []
         for _ in range(draws):
-            threshold = promise.threshold(found.take(rng.integers(0, POPULATION, number)))
+            threshold = guarantee.threshold(found.take(rng.integers(0, POPULATION, number)))
             risks.append(risk(found, threshold, of))
             saying.append(threshold != NOTHING)
         values, kept = np.array(risks), np.array(saying)
@@ -115,18 +115,18 @@ class Candidate:
         nodes, self.reached = LADDERS[form](scores.log_q(), h)
         self.detail = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)[nodes]
 
-    def calibrated(self, rows: np.ndarray, promise: RiskBound) -> tuple[float, float]:
+    def calibrated(self, rows: np.ndarray, guarantee: RiskBound) -> tuple[float, float]:
         """The information of the answers to the calibration samples, and the share of false ones in the population."""
-        threshold = promise.threshold(self.outcomes.take(rows))
+        threshold = guarantee.threshold(self.outcomes.take(rows))
         reached = self.reached[rows]
         last = np.where(reached >= threshold, np.arange(reached.shape[1]), 0).max(axis=1)
         return float(self.detail[rows, last].mean()), risk(self.outcomes, threshold, "samples")
 
 
-def strictest(found: Outcomes, rows: np.ndarray, promises: dict[float, RiskBound]) -> float:
-    """What the strictest promise that answers enough exceeds its own share of false answers by."""
+def strictest(found: Outcomes, rows: np.ndarray, guarantees: dict[float, RiskBound]) -> float:
+    """What the strictest guarantee that answers enough exceeds its own share of false answers by."""
     part = found.take(rows)
-    limits = {accuracy: promise.threshold(part) for accuracy, promise in promises.items()}
+    limits = {accuracy: guarantee.threshold(part) for accuracy, guarantee in guarantees.items()}
     enough = [a for a, t in limits.items() if part.answers_at(np.array([t]))[0] >= REACH * len(rows)]
     best = max(enough, default=ACCURACIES[0])
     return risk(found, limits[best], "samples") - (1 - best)
@@ -138,17 +138,17 @@ def chosen(draws: int) -> None:
     noise = np.random.default_rng(7).normal(size=(MODELS, *scores.data.shape))
     rules = [Candidate(scores, truth, form) for form in RULES.values()]
     models = [Candidate(Scores(scores.data + own, h), truth, RULES["threshold"]) for own in noise]
-    promises = {a: RiskBound.of_accuracy(a, None, "samples") for a in ACCURACIES}
-    print("\n| samples | fixed | most detailed rule | most detailed model | strictest promise |")
+    guarantees = {a: RiskBound.of_accuracy(a, None, "samples") for a in ACCURACIES}
+    print("\n| samples | fixed | most detailed rule | most detailed model | strictest guarantee |")
     print("| --- | --- | --- | --- | --- |")
-    for number in (49, 99, 499):  # which leave no room between a promise and what is proven
+    for number in (49, 99, 499):  # which leave no room between a guarantee and what is proven
         rng, fixed, found = np.random.default_rng(2), [], []
         for _ in range(draws):
             rows = rng.integers(0, POPULATION, number)
-            each = [rule.calibrated(rows, promises[0.9]) for rule in rules]
-            other = [model.calibrated(rows, promises[0.9]) for model in models]
+            each = [rule.calibrated(rows, guarantees[0.9]) for rule in rules]
+            other = [model.calibrated(rows, guarantees[0.9]) for model in models]
             fixed.append([false for _, false in each])
-            found.append((max(each)[1], max(other)[1], 0.1 + strictest(rules[0].outcomes, rows, promises)))
+            found.append((max(each)[1], max(other)[1], 0.1 + strictest(rules[0].outcomes, rows, guarantees)))
         means, values = np.mean(fixed, axis=0), np.array(found)
         errors = values.std(axis=0) / np.sqrt(draws)
         shown = [f"{percent(v, 2)} ({100 * e:.2f})" for v, e in zip(values.mean(axis=0), errors, strict=True)]

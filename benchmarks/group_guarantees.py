@@ -1,10 +1,10 @@
-"""Whether promises about new groups hold, whatever the size of groups and however alike their samples are.
+"""Whether guarantees about new groups hold, whatever the size of groups and however alike their samples are.
 
-    python benchmarks/group_promises.py --repetitions 200 --out benchmarks/group_promises.csv     two minutes on one core
+    python benchmarks/group_guarantees.py --repetitions 200 --out benchmarks/group_guarantees.csv     two minutes on one core
 
 Each repetition calibrates on 40 groups and sees 40 new ones. A group has one of four classes and 1 to `size` samples; their
-scores share a part of the variance, `alike`. `on average`: mean share of false answers in a new group, promised at most 0.1.
-`in most`: share of new groups in which at most 0.2 of the samples get a false answer, promised at least 0.8. `as samples`: the
+scores share a part of the variance, `alike`. `on average`: mean share of false answers in a new group, guaranteed at most 0.1.
+`in most`: share of new groups in which at most 0.2 of the samples get a false answer, guaranteed at least 0.8. `as samples`: the
 first if groups are ignored: right over samples, but not over groups.
 """
 

@@ -1,4 +1,4 @@
-"""Promises about new groups: against a slow definition, by simulation, and what is refused."""
+"""Guarantees about new groups: against a slow definition, by simulation, and what is refused."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ def test_the_threshold_is_the_least_that_the_definition_allows(share: float | No
 
 
 def test_a_loss_never_grows_with_the_threshold() -> None:
-    from hace.decisions.group_promises import GroupPromise, group_places
-    from hace.decisions.promises import RiskBound
+    from hace.decisions.bounds import RiskBound
+    from hace.decisions.group_guarantees import GroupGuarantee, group_places
 
     z, y, group = calls(np.random.default_rng(3), 30, 20, 0.7)
     outcomes, place = outcomes_of(Scores(z, TREE), y), group_places(group, len(y))[1]
     for share in (None, Fraction(9, 10)):
-        promise = GroupPromise(RiskBound.of_accuracy(0.9, None, "samples"), share)
-        each = np.stack([promise.losses(outcomes, place, t) for t in outcomes.thresholds()])  # t falls
+        guarantee = GroupGuarantee(RiskBound.of_accuracy(0.9, None, "samples"), share)
+        each = np.stack([guarantee.losses(outcomes, place, t) for t in outcomes.thresholds()])  # t falls
         assert (np.diff(each, axis=0) >= 0).all()
 
 
@@ -88,8 +88,8 @@ def test_groups_of_one_sample_are_samples() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 0.95])
 @pytest.mark.parametrize("of", ["samples", "answers"])
-def test_promises_hold_for_new_groups(correlation: float, of: str) -> None:
-    """Over calibrations and new groups; the promise for samples breaks where groups are alike inside."""
+def test_guarantees_hold_for_new_groups(correlation: float, of: str) -> None:
+    """Over calibrations and new groups; the guarantee for samples breaks where groups are alike inside."""
     rng = np.random.default_rng(17)
     confidence = None if of == "samples" else 0.9
     mean, kept, plain = [], [], []
@@ -117,8 +117,8 @@ def test_a_record_of_new_groups_survives_json_and_says_what_it_is() -> None:
         (0.9, "In at least 0.9 of new groups at most 0.1"),
     ):
         found = guaranteed_threshold(z, y, TREE, 0.9, groups=[f"site {g}" for g in group], group_share=share)
-        assert found.promise.startswith(words)
-        assert f"(30 groups, {len(y):,} samples)" in found.promise
+        assert found.guarantee.startswith(words)
+        assert f"(30 groups, {len(y):,} samples)" in found.guarantee
         assert any("exchangeable" in text and "New groups" in text for text in found.assumptions)
         assert GuaranteedThreshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
     plain = guaranteed_threshold(z, y, TREE, 0.9).to_dict()
@@ -136,7 +136,7 @@ def test_too_few_groups_say_how_many_it_takes_and_what_is_possible() -> None:
     assert "an accuracy of up to 0.923" in str(caught.value)
     assert guaranteed_threshold(z, y, TREE, 0.92, groups=group).num_groups == 12
     with pytest.raises(
-        DataError, match=r"at least 22 to promise .* in 0\.9 of new groups.*share of groups of up to 0\.825"
+        DataError, match=r"at least 22 to guarantee .* in 0\.9 of new groups.*share of groups of up to 0\.825"
     ):
         guaranteed_threshold(z, y, TREE, 0.95, 0.9, groups=group, group_share=0.9)
 
@@ -155,7 +155,7 @@ def test_what_is_refused() -> None:
         guaranteed_threshold(z, y, TREE, groups=[*map(str, group[:2]), None, *map(str, group[3:])])
 
 
-def test_the_outcome_of_a_promise_is_over_groups_that_weigh_the_same() -> None:
+def test_the_outcome_of_a_guarantee_is_over_groups_that_weigh_the_same() -> None:
     z, y, group = calls(np.random.default_rng(0), 60, 10, 0.5)
     on_average = guaranteed_threshold(z, y, TREE, 0.8, groups=group)
     in_most = guaranteed_threshold(z, y, TREE, 0.8, groups=group, group_share=0.8)
@@ -166,13 +166,13 @@ def test_the_outcome_of_a_promise_is_over_groups_that_weigh_the_same() -> None:
     )  # long recordings that are all right hide the others from samples
     big = np.concatenate([np.arange(len(y)), np.repeat(np.flatnonzero(group < 3), 50)])
     z, y, group = z[big], y[big], group[big]
-    for promise in (on_average, in_most):
-        each = shares(promise, z, y, group, "samples")
-        found = evaluate(z, y, TREE, groups=group, promise=promise)
-        said = found.promise_outcome()
-        assert found.promise_measured()["false"] < 0.5 * each.mean()
-        if promise.group_share is None:
+    for guarantee in (on_average, in_most):
+        each = shares(guarantee, z, y, group, "samples")
+        found = evaluate(z, y, TREE, groups=group, guarantee=guarantee)
+        said = found.guarantee_outcome()
+        assert found.guarantee_measured()["false"] < 0.5 * each.mean()
+        if guarantee.group_share is None:
             assert f"on average over 30 groups {each.mean():.1%} of samples are false" in said
-            assert said.endswith("promised: at most 20.0%.")
+            assert said.endswith("guaranteed: at most 20.0%.")
         else:
             assert f": {(each > 0.2 + 1e-9).mean():.1%} of 30 groups break it" in said
