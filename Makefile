@@ -3,22 +3,27 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-READY := $(VENV)/.ready-dev
-# The demo needs no tools for development: on a first visit they would double the time until it starts.
-TRYING := $(or $(wildcard $(READY)),$(VENV)/.ready-all)
+# What a target needs is an extra of the package: `dev` for lint and the core's tests, `dev-all` for every test, `all` for the
+# demo. An environment that has everything serves them all.
+EVERYTHING := $(VENV)/.ready-dev-all
+LIGHT := $(or $(wildcard $(EVERYTHING)),$(VENV)/.ready-dev)
+DEMO := $(or $(wildcard $(EVERYTHING)),$(VENV)/.ready-all)
 
 # Two test workers with one thread each are faster than one with two, and runs repeat bit for bit at one thread only.
 export OMP_NUM_THREADS := 1
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
+CORE := tests/hierarchy tests/formats tests/files tests/losses tests/decisions tests/metrics tests/linear tests/test_package.py
 
 .DELETE_ON_ERROR:
-.PHONY: demo test test-long test-lowest check fast-tests fuzz sanitize lint bench docs results clean help
+.PHONY: demo test test-long test-lowest check coverage fuzz sanitize lint bench docs results clean help
 
 help:
 	@echo "make demo       coarse labels, a guarantee, something new: three answers and a page in hace-demo/, in two minutes"
-	@echo "make check      formatting, style, spelling, types and the fast tests with their coverage, in two minutes"
+	@echo "make check      formatting, style, spelling, types and the fast tests of the core, in two minutes"
 	@echo "make test       all that guards a guarantee, slow tests and the examples in docstrings included, in eight minutes"
 	@echo "make test-long  for nights: the full demo, real data, every kill and corruption, and the fuzzers at length"
 	@echo "make test-lowest  the core's tests with the lowest guaranteed versions, in .venv-lowest (several GB)"
+	@echo "make coverage   the share of lines that the fast tests run"
 	@echo "make lint       formatting, style, spelling and types"
 	@echo "make docs       build the documentation into site/"
 	@echo "make results    rewrite the tables, numbers and figure in README and docs from the results in evidence/"
@@ -28,7 +33,7 @@ help:
 	@echo "make clean      remove everything the other targets made"
 
 # A change to the kernel's source needs a new build. The old build is removed first, so that it cannot survive a build
-# that fails. The extra to install is the last word of the target: dev or all.
+# that fails. The extra to install is the end of the target: dev, dev-all or all.
 $(VENV)/.ready-%: pyproject.toml constraints.txt tools/torchvision_guard.py $(wildcard src/hace/losses/kernels/*.c src/hace/losses/kernels/*.h)
 	@echo "Setting up $(VENV): pip fetches torch and other packages and is silent for a few minutes."
 	$(PYTHON) -m venv $(VENV)
@@ -37,14 +42,14 @@ $(VENV)/.ready-%: pyproject.toml constraints.txt tools/torchvision_guard.py $(wi
 	$(BIN)/python tools/torchvision_guard.py
 	@touch $@
 
-demo: $(TRYING)
+demo: $(DEMO)
 	$(BIN)/hace demo
 
-test: $(READY)
-	$(BIN)/python -m pytest
+test: $(EVERYTHING)
+	$(PYTEST)
 
 test-long: fuzz
-	$(BIN)/python -m pytest -m long
+	$(PYTEST) -m long
 	$(BIN)/python tests/torture.py --kills 100
 
 # Old torch wheels come with CUDA: the environment takes several GB. Tests of what needs no experiment run there.
@@ -54,22 +59,23 @@ test-lowest: pyproject.toml constraints-lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints-lowest.txt \
 		-e ".[data,metrics,report,sklearn,train]" hypothesis mpmath pytest pytest-timeout pytest-xdist
 	$(LOWEST)/bin/python tools/torchvision_guard.py
-	$(LOWEST)/bin/python -m pytest -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
+	$(LOWEST)/bin/python -m pytest -n 2 -q -m "not slow" tests/hierarchy tests/losses tests/decisions tests/metrics tests/linear
 
-check: $(READY)
-	@$(MAKE) --no-print-directory -j2 lint fast-tests
+check: lint
+	$(PYTEST) -q -m "not slow" $(CORE)
 
-fast-tests: $(READY)
-	$(BIN)/python -m pytest -q -m "not slow" --cov --cov-report=
-	@echo "coverage of the fast tests: $$($(BIN)/coverage report --format=total) % (coverage report --show-missing lists the gaps)"
+# Coverage of the fast tests; `coverage report --show-missing` lists the gaps.
+coverage: $(EVERYTHING)
+	$(PYTEST) -q -m "not slow" --cov --cov-report=
+	@$(BIN)/coverage report --format=total
 
 # New inputs every time; a failure names its seed.
-fuzz: $(READY)
-	HACE_FUZZ=$${HACE_FUZZ:-50} HACE_FUZZ_SEED=$${HACE_FUZZ_SEED:-$$(date +%s)} $(BIN)/python -m pytest tests/fuzz --timeout 0
+fuzz: $(EVERYTHING)
+	HACE_FUZZ=$${HACE_FUZZ:-50} HACE_FUZZ_SEED=$${HACE_FUZZ_SEED:-$$(date +%s)} $(PYTEST) tests/fuzz --timeout 0
 
 # The kernel under the address and undefined-behaviour sanitizers, which must be loaded before Python.
 SANITIZED := $(CURDIR)/build/sanitized
-sanitize: $(READY)
+sanitize: $(EVERYTHING)
 	mkdir -p $(SANITIZED)
 	$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -pthread \
 		-I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['include'])") \
@@ -77,21 +83,21 @@ sanitize: $(READY)
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so):$$($(CC) -print-file-name=libubsan.so) ASAN_OPTIONS=detect_leaks=0 \
 		HACE_KERNEL_FILE=$(SANITIZED)/_kernels.so $(BIN)/python -m tests.sanitize
 
-lint: $(READY)
+lint: $(LIGHT)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/codespell
 	$(BIN)/pyright
 
-bench: $(READY)
+bench: $(EVERYTHING)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
-docs: $(READY)
+docs: $(EVERYTHING)
 	$(BIN)/python docs/check_arguments.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 	@echo "The documentation is in site/index.html"
 
-results: $(READY)
+results: $(EVERYTHING)
 	$(BIN)/python evidence/write.py
 	$(BIN)/python evidence/draw.py
 
