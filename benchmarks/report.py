@@ -32,8 +32,9 @@ from hace.lab.report.results import Results
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.run import DataPrint, read_run, start_run
-from hace.lab.study.cells import CellKey, Record
+from hace.lab.study.configurations import ConfigurationKey
 from hace.lab.study.presets import METHODS, PAPER_METHODS
+from hace.lab.study.records import Record
 
 SIZES = (1, 22, 130, 303, 555)  # nodes of each level: those of NABirds, all in all
 SAMPLES = 24_633
@@ -73,7 +74,9 @@ def large_records(
         with start_run(folder / config.identity(data.fingerprint), config, data, h) as writer:
             run = writer.finish(result, predictions=predictions)
         records.append(
-            Record(CellKey("fair", "birds", "backbone", method, dilution, None, seed), "final", 1.0, run)
+            Record(
+                ConfigurationKey("fair", "birds", "backbone", method, dilution, None, seed), "final", 1.0, run
+            )
         )
     return records
 

@@ -17,8 +17,9 @@ from hace.lab.report.page import to_page
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
 from hace.lab.runs.run import DataPrint, Run, start_run
-from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
+from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_candidates
 from hace.lab.study.presets import METHODS
+from hace.lab.study.records import Record
 
 ANIMALS = {
     "husky": ("animal", "dog"),
@@ -96,7 +97,7 @@ def fair_records(
     for method, skill in skills.items():
         dilution = 0.5 if METHODS[method].diluted else None
         for seed in seeds:
-            key = CellKey("fair", dataset, model, method, dilution, None, seed, labels.text)
+            key = ConfigurationKey("fair", dataset, model, method, dilution, None, seed, labels.text)
             base = config_of(method, dilution, seed, rates[-1], METHODS[method].shuffled)
             known = replace(labels, drop=labels.drop or METHODS[method].drops)
             base = replace(base, temperature=temperature, data=replace(base.data, labels=known))
@@ -127,12 +128,12 @@ def paper_records(
     ]
     for seed in (0, 1):
         for method, dilution, pairing, lr, skill, status in plan:
-            key = CellKey("paper", dataset, model, method, dilution, pairing, seed)
+            key = ConfigurationKey("paper", dataset, model, method, dilution, pairing, seed)
             config = config_of(method, dilution, seed, lr)
             records.append(
                 Record(key, "final", lr, make_run(folder, hierarchy, config, dataset, skill, status=status))
             )
-        failed = CellKey("paper", dataset, model, "sce_soft10", None, None, seed)
+        failed = ConfigurationKey("paper", dataset, model, "sce_soft10", None, None, seed)
         records.append(Record(failed, "final", 1.0, None, error="ValueError: out of <memory> & 'luck'"))
         records.append(Record(replace(failed, method="sce_soft30"), "final", 1.0, None))
     return records
@@ -141,7 +142,7 @@ def paper_records(
 def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -> Path:
     """The study.json whose grid has these records; their runs are in folder/runs."""
     finals = {}
-    rates: dict[CellKey, list[float]] = {}
+    rates: dict[ConfigurationKey, list[float]] = {}
     for record in records:
         if record.stage == "final":
             config = (
@@ -152,8 +153,9 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
             finals[record.key] = config
         else:
             rates.setdefault(record.key, []).append(record.lr)
-    cells = [
-        Cell(key, config, rate_candidates(rates.get(key, [config.lr]))) for key, config in finals.items()
+    configurations = [
+        Configuration(key, config, rate_candidates(rates.get(key, [config.lr])))
+        for key, config in finals.items()
     ]
     known = {
         name: {
@@ -169,13 +171,13 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
         for name in dict.fromkeys(record.key.dataset for record in records)
     }
     document = {
-        "format": 1,
+        "format": 2,
         "preset": "demo",
         "command": "hace study demo --methods sce,hace --seeds 2 --out STUDY",
         "choices": {"methods": ["sce", "hace"], "seeds": 2},
         "runs": "runs",
         "data": known,
-        "cells": [cell.to_dict() for cell in cells],
+        "configurations": [configuration.to_dict() for configuration in configurations],
         "made_with": {"hace": "0.1", "python": "3.11", "torch": "2.13"},
     }
     (folder / "study.json").write_text(json.dumps(document))

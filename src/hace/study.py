@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any
 from hace.errors import ConfigError
 from hace.lab.runs.process import Stopped, catch_signals
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.cells import Record, at_the_edge, coarse_searches, each_run
 from hace.lab.study.executors import Cluster, check_executor, make_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.plan import RULE, SECONDS_A_RUN, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import PRESETS, Preset, find_presets
+from hace.lab.study.records import Record, at_the_edge, coarse_searches, each_run
 from hace.lab.study.scheduler import Scheduler, count, watching
 from hace.settings import setting
 
@@ -56,7 +56,7 @@ class Study(Choices):
 
     Example:
         >>> study = Study("demo", only={"method": "hace,sce"}, seeds=2)
-        >>> study.out, len(study.plan().cells)
+        >>> study.out, len(study.plan().configurations)
         ('hace-demo', 8)
     """
 
@@ -80,7 +80,7 @@ class Study(Choices):
         return self.preset if isinstance(self.preset, Mapping) else find_presets(self.preset, known_presets())
 
     def plan(self, *, absent: bool = False) -> StudyPlan:
-        """Its cells, before anything is loaded; `absent` counts data without a path at their published size."""
+        """Its configurations, before anything is loaded; `absent` counts data without a path at their published size."""
         return make_plan(self.presets, self, absent=absent)
 
     def run(
@@ -146,10 +146,14 @@ class Study(Choices):
         plan, survey = self._asked(absent=True)
         for name, problem in survey.problems.items():
             print(f"{name}: not counted, cannot be used: {problem}")
-        cells = [cell for cell in plan.cells if (cell.key.dataset, cell.config.kind) in survey.usable]
-        if not cells:
+        configurations = [
+            configuration
+            for configuration in plan.configurations
+            if (configuration.key.dataset, configuration.config.kind) in survey.usable
+        ]
+        if not configurations:
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
-        study = draft(self.out, plan._replace(cells=cells), self, survey, self.runs)
+        study = draft(self.out, plan._replace(configurations=configurations), self, survey, self.runs)
         left = _whats_left(study)
         print(
             f"{'dataset':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
@@ -159,7 +163,9 @@ class Study(Choices):
             print(f"{dataset:<14} {model:<14} {method:<20} {runs:>6,} {done:>6,}  {time}")
         runs, done, seconds, measured = zip(*left.values(), strict=True)
         rest = f"{'about' if all(measured) else 'at least'} {duration(sum(seconds))}, one after another"
-        print(f"{len(cells):,} cells, {sum(runs):,} runs, {sum(done):,} done; the rest takes {rest}")
+        print(
+            f"{len(configurations):,} configurations, {sum(runs):,} runs, {sum(done):,} done; the rest takes {rest}"
+        )
         if not all(measured):
             print(f"rough: {RULE}; searches may add runs")
 
@@ -180,7 +186,10 @@ class Study(Choices):
 
 def _whats_left(study: StudyFolder) -> dict[tuple[str, str, str], tuple[int, int, float, bool]]:
     """Runs, finished ones, the seconds of the others and whether those are measured, by dataset, model and method."""
-    configs = {(cell.key.dataset, cell.key.model, cell.key.method): cell.config for cell in study.cells}
+    configs = {
+        (configuration.key.dataset, configuration.key.model, configuration.key.method): configuration.config
+        for configuration in study.configurations
+    }
     records = each_run(study.records())
     speeds: dict[tuple[str, ...], list[float]] = {}  # seconds per sample and epoch of finished runs
     for record in records:
@@ -233,7 +242,7 @@ class StudyResults:
 
     @property
     def failures(self) -> dict[str, dict[str, Any]]:
-        """The runs that failed, by id: cell, attempts, error."""
+        """The runs that failed, by id: configuration, attempts, error."""
         return self.study.failures()
 
     @cached_property
@@ -261,7 +270,7 @@ class StudyResults:
         return results_text(self._results)
 
     def table(self) -> pd.DataFrame:
-        """One row per final run: its cell, status, chosen rate, all metrics of the result.
+        """One row per final run: its configuration, status, chosen rate, all metrics of the result.
 
         With made coarse or wrong labels also the share of training labels that really changed (to another class, or to a node
         above several), and top-1 over the classes that have siblings: a class alone under its parent keeps its labels.

@@ -108,5 +108,5 @@ def test_the_demo_overwrites_nothing(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 def test_what_the_demo_would_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--out", str(tmp_path / "demo"), "--dry-run"]) == 0
-    assert "40 cells, 200 runs, 0 done" in capsys.readouterr().out
+    assert "40 configurations, 200 runs, 0 done" in capsys.readouterr().out
     assert not (tmp_path / "demo").exists()

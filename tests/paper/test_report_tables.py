@@ -10,7 +10,7 @@ import pytest
 from hace import Hierarchy
 from hace.lab.report.document import Entry
 from hace.lab.report.results import TOP1, TOP5, Comparison, Results
-from hace.lab.study.cells import Record
+from hace.lab.study.records import Record
 from hace.paper import ASSUMPTIONS, paper_tables, report_sections
 from hace.paper.report import comparable, paper_table
 from tests.report_studies import animals, fair_records, paper_records, row

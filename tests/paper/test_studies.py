@@ -32,7 +32,9 @@ def test_a_features_file_that_names_its_model_fills_the_papers_cells(
         find_presets("paper-probe", STUDIES),
         Choices(features={"aircraft": str(path)}, only={"method": "sce"}),
     )
-    assert {(cell.key.dataset, cell.key.model) for cell in plan.cells} == {("aircraft", model)}
+    assert {
+        (configuration.key.dataset, configuration.key.model) for configuration in plan.configurations
+    } == {("aircraft", model)}
 
 
 def test_a_damaged_features_file_is_left_to_the_survey(tmp_path: Path) -> None:
@@ -40,7 +42,7 @@ def test_a_damaged_features_file_is_left_to_the_survey(tmp_path: Path) -> None:
     plan = make_plan(
         find_presets("fair-probe", STUDIES), Choices(features={"aircraft": str(tmp_path / "f.npz")})
     )
-    assert {cell.key.model for cell in plan.cells} == {"features"}
+    assert {configuration.key.model for configuration in plan.configurations} == {"features"}
 
 
 def test_the_papers_other_data_sets_never_count_as_the_users_own() -> None:
@@ -50,4 +52,4 @@ def test_the_papers_other_data_sets_never_count_as_the_users_own() -> None:
         only={"model": "resnet18"},
     )
     plan = make_plan(find_presets("paper-nabirds", STUDIES), everything)
-    assert {cell.key.dataset for cell in plan.cells} == {"nabirds", "pets"}
+    assert {configuration.key.dataset for configuration in plan.configurations} == {"nabirds", "pets"}

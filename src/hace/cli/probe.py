@@ -41,7 +41,7 @@ from hace.files.writing import without_nan
 if TYPE_CHECKING:
     from hace.lab.report.results import MethodScores
     from hace.lab.runs.config import LossConfig, ProbeConfig
-    from hace.lab.study.cells import Record
+    from hace.lab.study.records import Record
 
 PARAMETERS = {
     "dilution": "d of HACE: the share that a node keeps (default: 0.5)",
@@ -127,8 +127,9 @@ def make_runs(
     from hace.lab.probe import load_sources, passes, run_folder, run_pass
     from hace.lab.runs.process import progress
     from hace.lab.runs.run import read_run
-    from hace.lab.study.cells import CellKey, Record
+    from hace.lab.study.configurations import ConfigurationKey
     from hace.lab.study.presets import behind
+    from hace.lab.study.records import Record
 
     data, sources = base.data, load_sources([base])
     (source,) = sources.values()
@@ -152,7 +153,7 @@ def make_runs(
         runs = [read_run(run_folder(config, args.out, sources)) for config in configs]
     records, model = [], behind(data)
     for (title, config), run in zip(cells, runs, strict=True):
-        key = CellKey("single", dataset, model, title, None, None, config.seed)
+        key = ConfigurationKey("single", dataset, model, title, None, None, config.seed)
         records.append(Record(key, "final", config.lr, run))
     return records
 

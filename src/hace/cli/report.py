@@ -36,8 +36,8 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
     from hace.lab.report.verdict import verdicts
-    from hace.lab.study.cells import each_run
     from hace.lab.study.folder import read_study
+    from hace.lab.study.records import each_run
     from hace.paper import report_sections
 
     compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]

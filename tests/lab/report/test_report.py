@@ -21,8 +21,8 @@ from hace.lab.report.page import drawing_data, thinned, to_page
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, Results
 from hace.lab.report.study_report import build_document
 from hace.lab.runs.run import HIERARCHY
-from hace.lab.study.cells import Record
 from hace.lab.study.folder import read_study
+from hace.lab.study.records import Record
 from hace.metrics.answers import shared_counts
 from hace.paper import report_sections
 from tests.report_studies import animals, fair_records, paper_records, write_study

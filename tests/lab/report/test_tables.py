@@ -26,7 +26,7 @@ from hace.lab.report.method_tables import (
 )
 from hace.lab.report.results import HEADLINES, Comparison, Results, chosen_runs
 from hace.lab.report.study_report import report_text
-from hace.lab.study.cells import Record
+from hace.lab.study.records import Record
 from hace.metrics.intervals import interval, paired_interval
 from hace.paper import report_sections
 from tests.report_studies import ANIMALS, animals, fair_records, page_with, paper_records, row

@@ -27,7 +27,7 @@ from hace.lab.report.conformal import (
 from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests, points
 from hace.lab.report.results import TOP1, Comparison, Results, method_title
 from hace.lab.report.verdict import _answer, caveats, commands, verdicts
-from hace.lab.study.cells import Record
+from hace.lab.study.records import Record
 from hace.metrics.intervals import Interval, resampled_interval
 from tests.report_studies import animals, fair_records, page_with
 

@@ -21,9 +21,11 @@ from hace.lab.report.verdict import label_blocks, label_questions, label_verdict
 from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.samples import data_of, make_task
-from hace.lab.study.cells import CellKey, Record, choose
+from hace.lab.study.comparison import choose
+from hace.lab.study.configurations import ConfigurationKey
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import METHODS, NODE_METHODS, PRESETS, find_presets
+from hace.lab.study.records import Record
 from hace.losses.registry import LOSSES
 from hace.paper import STUDIES
 from hace.study import Study, StudyResults
@@ -31,10 +33,10 @@ from tests.report_studies import animals, config_of, make_run
 from tests.study_files import write_features
 
 
-def cells(name: str, data: Mapping[str, DataConfig] | None = None, **choices):
+def configurations(name: str, data: Mapping[str, DataConfig] | None = None, **choices):
     preset = find_presets(name)[name]
     plan = make_plan({name: replace(preset, data=data or preset.data)}, Choices(**choices))
-    return Survey(plan.data).asked(plan).cells
+    return Survey(plan.data).asked(plan).configurations
 
 
 def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
@@ -45,35 +47,41 @@ def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 
 
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
-    found = cells("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
-    assert {cell.key.labels for cell in found} == {"", "80% top"}
-    assert {len(cell.candidates) for cell in found} == {10}
-    for cell in found:
-        labels = cell.config.data.labels
-        drops = METHODS[cell.key.method].drops
-        assert labels == (LabelsConfig(0.8, to="top", drop=drops) if cell.key.labels else LabelsConfig())
-    whole = {cell.key.method for cell in found if not cell.key.labels}
+    found = configurations("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
+    assert {configuration.key.labels for configuration in found} == {"", "80% top"}
+    assert {len(configuration.candidates) for configuration in found} == {10}
+    for configuration in found:
+        labels = configuration.config.data.labels
+        drops = METHODS[configuration.key.method].drops
+        assert labels == (
+            LabelsConfig(0.8, to="top", drop=drops) if configuration.key.labels else LabelsConfig()
+        )
+    whole = {configuration.key.method for configuration in found if not configuration.key.labels}
     assert whole == set(NODE_METHODS)  # nothing to drop while all are known
-    assert {cell.key.method for cell in found if cell.key.labels} == {*PRESETS["mixed-labels"].methods}
+    assert {configuration.key.method for configuration in found if configuration.key.labels} == {
+        *PRESETS["mixed-labels"].methods
+    }
 
 
 def test_few_and_wrong_labels() -> None:
-    few = cells("low-shot", seeds=1, fine=(1, 5), decays=(0.0,))
-    assert list(dict.fromkeys(cell.key.labels for cell in few)) == [
+    few = configurations("low-shot", seeds=1, fine=(1, 5), decays=(0.0,))
+    assert list(dict.fromkeys(configuration.key.labels for configuration in few)) == [
         "", "1 a class", "1 a class + parent", "5 a class", "5 a class + parent",
     ]  # fmt: skip
-    assert {len(cell.candidates) for cell in few} == {5}
-    assert {cell.widen for cell in few} == {(0, 0)}  # synthetic data show how it works, and quickly
-    wrong = cells("noisy-labels", seeds=1, shares=(40,), methods=("sce",))
-    assert [cell.config.data.labels for cell in wrong] == [
+    assert {len(configuration.candidates) for configuration in few} == {5}
+    assert {configuration.widen for configuration in few} == {
+        (0, 0)
+    }  # synthetic data show how it works, and quickly
+    wrong = configurations("noisy-labels", seeds=1, shares=(40,), methods=("sce",))
+    assert [configuration.config.data.labels for configuration in wrong] == [
         LabelsConfig(), LabelsConfig(wrong=0.4), LabelsConfig(wrong=0.4, within="anywhere"),
     ]  # fmt: skip
 
 
 def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None:
     data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
-    found = cells("mixed-labels", data, seeds=1, methods=("sce", "sce_drop"))
-    assert [(cell.key.method, cell.config.data.labels) for cell in found] == [
+    found = configurations("mixed-labels", data, seeds=1, methods=("sce", "sce_drop"))
+    assert [(configuration.key.method, configuration.config.data.labels) for configuration in found] == [
         ("sce", LabelsConfig()), ("sce_drop", LabelsConfig(drop=True)),
     ]  # fmt: skip
 
@@ -108,7 +116,7 @@ def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None
 )
 def test_options_that_do_not_fit(preset: str, options: dict, message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        cells(preset, **options)
+        configurations(preset, **options)
     assert message in str(caught.value)
 
 
@@ -116,7 +124,7 @@ def test_a_level_that_the_data_do_not_have_is_found_before_anything_runs() -> No
     with pytest.raises(
         ConfigError, match=r"must be one of parent, top, or a level from 1 to \d\. Got 'genus'\."
     ):
-        cells("mixed-labels", coarse_to="genus")
+        configurations("mixed-labels", coarse_to="genus")
 
 
 def test_shares_of_data_whose_labels_are_mixed_already() -> None:
@@ -124,7 +132,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
     with pytest.raises(
         ConfigError, match="shares must hold 0, the labels as they are: some training samples of synth"
     ):
-        cells("mixed-labels", data, shares=(80,))
+        configurations("mixed-labels", data, shares=(80,))
 
 
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
@@ -193,7 +201,7 @@ def records(folder: Path, skills: Mapping[tuple[str, LabelsConfig], float]) -> l
     for (method, labels), skill in skills.items():
         drops = METHODS[method].drops
         for seed in (0, 1):
-            key = CellKey("fair", "pets", "backbone", method, None, None, seed, labels.text)
+            key = ConfigurationKey("fair", "pets", "backbone", method, None, None, seed, labels.text)
             base = config_of(method, None, seed, 1.0)
             known = replace(labels, drop=labels.drop or drops)
             config = replace(base, data=replace(base.data, labels=known))
@@ -379,13 +387,15 @@ def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path)
 @pytest.mark.parametrize("by", ["truth", "labels"])
 def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> None:
     metrics = {"truth": (0.6, 0.5), "labels": (0.3, 0.4)}
-    cell = cells("noisy-labels", seeds=1, shares=(40,), methods=("sce",), rates=(1.0, 2.0), choose_by=by)[0]
+    configuration = configurations(
+        "noisy-labels", seeds=1, shares=(40,), methods=("sce",), rates=(1.0, 2.0), choose_by=by
+    )[0]
     searched = []
-    for place, config in enumerate(cell.search()[::2]):
+    for place, config in enumerate(configuration.search()[::2]):
         found = {"top-1": metrics["truth"][place], KNOWN_TOP1: metrics["labels"][place]}
         run: Any = SimpleNamespace(config=config, status="finished", result={"metrics": {"leaves": found}})
-        searched.append(Record(cell.key, "search", config.lr, run))
-    chosen, _ = choose(replace(cell, candidates=cell.candidates[::2]), searched)
+        searched.append(Record(configuration.key, "search", config.lr, run))
+    chosen, _ = choose(replace(configuration, candidates=configuration.candidates[::2]), searched)
     assert chosen is not None
     assert chosen["lr"] == {"truth": 1.0, "labels": 2.0}[by]
     with pytest.raises(
@@ -410,9 +420,9 @@ def test_few_labels_get_as_many_steps_as_many(tmp_path: Path) -> None:
 
 def test_the_papers_rates_follow_from_a_base_rate() -> None:
     place = {"features": {"cifar100": "f.npz"}, "base_rate": 3e-3, "methods": ("sce", "hace")}
-    found = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).cells
-    seed = [cell for cell in found if cell.key.seed == 0]
-    assert sorted(cell.rates[0] / 3e-3 for cell in seed if cell.key.method == "sce") == pytest.approx(
-        [0.2, 0.5, 0.7, 1]
-    )
-    assert max(cell.rates[0] for cell in seed) == pytest.approx(0.015)
+    found = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).configurations
+    seed = [configuration for configuration in found if configuration.key.seed == 0]
+    assert sorted(
+        configuration.rates[0] / 3e-3 for configuration in seed if configuration.key.method == "sce"
+    ) == pytest.approx([0.2, 0.5, 0.7, 1])
+    assert max(configuration.rates[0] for configuration in seed) == pytest.approx(0.015)

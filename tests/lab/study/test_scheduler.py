@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from hace.files.writing import only_process
-from hace.lab.study.cells import Cell, CellKey, Record, rate_candidates
+from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_candidates
 from hace.lab.study.executors import InProcess, Job, JobResult
 from hace.lab.study.folder import read_study
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import find_presets
+from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Scheduler
 from tests.study_files import start_study
 from tests.train_cases import tiny
@@ -35,7 +36,7 @@ class Clock:
         self._wake(len(self.sleeps))
 
 
-class Told:
+class ScriptedExecutor:
     """An executor that asks a function for the result of each job."""
 
     capacity = 1
@@ -55,7 +56,7 @@ class Told:
     def next(self, timeout: float | None = None) -> JobResult:
         return self._answer(self.jobs[-1])
 
-    def __enter__(self) -> Told:
+    def __enter__(self) -> ScriptedExecutor:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -73,9 +74,12 @@ def probes(folder: Path, retries: int = 1) -> Scheduler:
 def training(folder: Path, retries: int) -> Scheduler:
     """A study of one training."""
     config = tiny()
-    key = CellKey("paper", "toys", "test_vit", "sce", None, None, 0)
+    key = ConfigurationKey("paper", "toys", "test_vit", "sce", None, None, 0)
     plan = StudyPlan(
-        "mine", [Cell(key, config, rate_candidates([config.lr]))], {("toys", "train"): config.data}, ()
+        "mine",
+        [Configuration(key, config, rate_candidates([config.lr]))],
+        {("toys", "train"): config.data},
+        (),
     )
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / "study", plan, Choices(), survey), survey.sources, retries=retries)
@@ -95,7 +99,7 @@ def test_a_run_with_attempts_left_is_to_be_retried_not_failed(
         seen.append(statuses(tmp_path))
         return JobResult(job, dict.fromkeys(job.runs, "no space left"))
 
-    executor = Told(answer)
+    executor = ScriptedExecutor(answer)
     tally = probes(tmp_path, retries=2).run(executor)
     assert seen[0] == ["not run"] * 3
     assert seen[1:4] == [["to be retried", "to be retried", "not run"]] * 3
@@ -132,7 +136,7 @@ def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, monkeypatch
         (checkpoints / f"step-{next(saved):09d}-0123456789abcdef.pt").touch()
         return JobResult(job, lost="its node failed.")
 
-    executor = Told(answer)
+    executor = ScriptedExecutor(answer)
     tally = training(tmp_path, retries=0).run(executor)
     assert len(executor.jobs) == 3
     assert tally.failed == 1
@@ -149,7 +153,7 @@ def test_runs_that_were_lost_together_are_tried_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
-    executor = Told(lambda job: JobResult(job, lost="its process was ended by SIGKILL."))
+    executor = ScriptedExecutor(lambda job: JobResult(job, lost="its process was ended by SIGKILL."))
     probes(tmp_path, retries=0).run(executor)
     both, *alone = [job.runs for job in executor.jobs]
     assert alone == [(run,) for run in both]
@@ -158,12 +162,14 @@ def test_runs_that_were_lost_together_are_tried_alone(
 def test_jobs_of_an_earlier_start_are_adopted(tmp_path: Path) -> None:
     scheduler = probes(tmp_path, retries=0)
     first, second = scheduler.ready
-    executor = Told(lambda job: JobResult(job, dict.fromkeys(job.runs, "full")), left=[["unknown"], [second]])
+    executor = ScriptedExecutor(
+        lambda job: JobResult(job, dict.fromkeys(job.runs, "full")), left=[["unknown"], [second]]
+    )
     scheduler.run(executor)
     assert [job.runs for job in executor.jobs] == [(second,), (first,)]
 
 
 def test_a_record_that_will_be_tried_again_is_not_failed() -> None:
-    key = CellKey("fair", "birds", "features", "hace", 0.5, None, 0)
+    key = ConfigurationKey("fair", "birds", "features", "hace", 0.5, None, 0)
     record = Record(key, "search", 1.0, None, "no space left", again=True)
     assert (record.status, replace(record, again=False).status) == ("to be retried", "failed")

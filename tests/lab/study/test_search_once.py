@@ -9,13 +9,14 @@ import pytest
 
 from hace.cli import main
 from hace.lab.report.study_report import about_study, counts_text, notes, report_text
-from hace.lab.study.cells import at_the_edge, cell_from_dict, chosen_on, each_run, searched_at
+from hace.lab.study.configurations import configuration_from_dict
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import find_presets
+from hace.lab.study.records import at_the_edge, chosen_on, each_run, searched_at
 from hace.lab.study.scheduler import Scheduler
-from tests.lab.study.test_contests import Killed
+from tests.lab.study.test_comparison import Killed
 from tests.study_files import plants_study, start_study
 
 SEEDS, RATES = 3, (1.0, 4.0, 16.0)
@@ -46,14 +47,29 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
 @pytest.mark.slow
 def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: StudyFolder) -> None:
     for method in ("sce", "hace", "hace_shuffled"):
-        cells = [cell for cell in done.cells if cell.key.method == method]
-        assert [cell.config.seed for cell in cells] == [0, 1, 2]
-        searches = [[done.identity(cell, config) for config in cell.search()] for cell in cells]
+        configurations = [
+            configuration for configuration in done.configurations if configuration.key.method == method
+        ]
+        assert [configuration.config.seed for configuration in configurations] == [0, 1, 2]
+        searches = [
+            [done.identity(configuration, config) for config in configuration.search()]
+            for configuration in configurations
+        ]
         assert searches[0] == searches[1] == searches[2]
-        assert len({done.identity(cell, cell.final({"lr": 1.0})) for cell in cells}) == SEEDS
-    shuffled = [cell for cell in done.cells if cell.key.method == "hace_shuffled"]
-    assert [cell.config.data.shuffle for cell in shuffled] == [0, 1, 2]
-    assert {config.data.shuffle for cell in shuffled for config in cell.search()} == {0}
+        assert (
+            len(
+                {
+                    done.identity(configuration, configuration.final({"lr": 1.0}))
+                    for configuration in configurations
+                }
+            )
+            == SEEDS
+        )
+    shuffled = [
+        configuration for configuration in done.configurations if configuration.key.method == "hace_shuffled"
+    ]
+    assert [configuration.config.data.shuffle for configuration in shuffled] == [0, 1, 2]
+    assert {config.data.shuffle for configuration in shuffled for config in configuration.search()} == {0}
 
 
 @pytest.mark.slow
@@ -107,9 +123,11 @@ def test_page_and_terminal_say_so(done: StudyFolder, capsys: pytest.CaptureFixtu
 
 
 def test_a_study_keeps_it(done: StudyFolder) -> None:
-    cells = json.loads((done.folder / "study.json").read_text())["cells"]
-    assert {cell["search_seed"] for cell in cells} == {0}
-    assert [cell_from_dict(cell) for cell in cells] == list(read_study(done.folder).cells)
+    configurations = json.loads((done.folder / "study.json").read_text())["configurations"]
+    assert {configuration["search_seed"] for configuration in configurations} == {0}
+    assert [configuration_from_dict(configuration) for configuration in configurations] == list(
+        read_study(done.folder).configurations
+    )
 
 
 def test_the_option_and_its_dry_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -126,6 +144,6 @@ def test_the_option_and_its_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtur
         "--dry-run",
     ]
     assert main(options) == 0
-    assert "3 cells, 9 runs, 0 done" in capsys.readouterr().out
+    assert "3 configurations, 9 runs, 0 done" in capsys.readouterr().out
     assert main([*options, "--search-once"]) == 0
-    assert "3 cells, 5 runs, 0 done" in capsys.readouterr().out
+    assert "3 configurations, 5 runs, 0 done" in capsys.readouterr().out

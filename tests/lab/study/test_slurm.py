@@ -14,8 +14,8 @@ from hace.errors import HaceError
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.run import read_run
 from hace.lab.runs.samples import data_of
-from hace.lab.study.cells import Cell, CellKey, rate_candidates
 from hace.lab.study.clusters import Slurm
+from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_candidates
 from hace.lab.study.executors import Cluster, InProcess, Job
 from hace.lab.study.plan import Choices, StudyPlan, Survey
 from hace.lab.study.scheduler import Scheduler
@@ -44,10 +44,12 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fake
 def training(folder: Path, name: str = "study", config: TrainConfig | None = None) -> Scheduler:
     """A study of one training."""
     config = config or tiny(epochs=20)
-    cell = Cell(
-        CellKey("paper", "toys", "test_vit", "sce", None, None, 0), config, rate_candidates([config.lr])
+    configuration = Configuration(
+        ConfigurationKey("paper", "toys", "test_vit", "sce", None, None, 0),
+        config,
+        rate_candidates([config.lr]),
     )
-    plan = StudyPlan("mine", [cell], {("toys", "train"): config.data}, ())
+    plan = StudyPlan("mine", [configuration], {("toys", "train"): config.data}, ())
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / name, plan, Choices(), survey), survey.sources, retries=0)
 

@@ -20,10 +20,12 @@ from hace.files.writing import only_process
 from hace.lab.probe import probe
 from hace.lab.report.study_report import about_study, facts, report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
-from hace.lab.study.cells import FAIR_RATES, CellKey, Record, choose
+from hace.lab.study.comparison import choose
+from hace.lab.study.configurations import FAIR_RATES, ConfigurationKey
 from hace.lab.study.folder import read_study
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import METHODS, PRESETS, find_presets
+from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Pace, Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
@@ -55,14 +57,14 @@ def small(folder: Path, *more: str) -> list[str]:
 
 
 def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
-    cells = plan("paper-end-to-end").cells
-    pairs = Counter((c.key.dataset, c.key.model) for c in cells)
+    configurations = plan("paper-end-to-end").configurations
+    pairs = Counter((c.key.dataset, c.key.model) for c in configurations)
     assert set(pairs.values()) == {10}
     assert len(pairs) == 18
     for dataset, model in pairs:
         found = [
             (c.key.method, c.key.dilution, c.key.pairing, *c.rates)
-            for c in cells
+            for c in configurations
             if (c.key.dataset, c.key.model) == (dataset, model)
         ]
         runs = [
@@ -71,11 +73,11 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
             for run in fixed_runs(diluted, RECIPES[model].lr)
         ]
         assert sorted(map(str, found)) == sorted(map(str, runs))
-    assert all(c.search() == [] and c.final(c.candidates[0]).evaluate == "test" for c in cells)
+    assert all(c.search() == [] and c.final(c.candidates[0]).evaluate == "test" for c in configurations)
 
 
 @pytest.mark.parametrize(
-    ("name", "cells"),
+    ("name", "configurations"),
     [
         ("paper-fgvc", 60),
         ("paper-family", 10),
@@ -84,33 +86,38 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
         ("fair-probe", 165),
     ],
 )
-def test_sizes_of_other_grids(name: str, cells: int) -> None:
-    keys = [c.key for c in plan(name).cells]
-    assert len(keys) == len(set(keys)) == cells
+def test_sizes_of_other_grids(name: str, configurations: int) -> None:
+    keys = [c.key for c in plan(name).configurations]
+    assert len(keys) == len(set(keys)) == configurations
 
 
 def test_studies_share_their_runs() -> None:
-    whole = {c.final(c.candidates[0]).identity("data") for c in plan("paper-end-to-end").cells}
+    whole = {c.final(c.candidates[0]).identity("data") for c in plan("paper-end-to-end").configurations}
     for part in ("paper-fgvc", "paper-family"):
-        assert {c.final(c.candidates[0]).identity("data") for c in plan(part).cells} <= whole
+        assert {c.final(c.candidates[0]).identity("data") for c in plan(part).configurations} <= whole
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
 def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> None:
-    cells = make_plan(
+    configurations = make_plan(
         find_presets(name, ALL), Choices(features={"nabirds": "f.npz"}, data_root={"nabirds": "data"})
-    ).cells
+    ).configurations
     by_model: dict[tuple[str, str], set] = {}
-    for cell in cells:
-        factor = METHODS[cell.key.method].rate_factor  # a power of 2: bits stay
-        rates = tuple(rate / factor for rate in cell.rates)
-        by_model.setdefault((cell.key.dataset, cell.key.model), set()).add(rates)
-        assert all(c.evaluate == "val" and c.validation == 0.1 and not c.keep for c in cell.search())  # type: ignore[attr-defined]
-        assert cell.final({"lr": 1.0}).validation == 0
+    for configuration in configurations:
+        factor = METHODS[configuration.key.method].rate_factor  # a power of 2: bits stay
+        rates = tuple(rate / factor for rate in configuration.rates)
+        by_model.setdefault((configuration.key.dataset, configuration.key.model), set()).add(rates)
+        assert all(c.evaluate == "val" and c.validation == 0.1 and not c.keep for c in configuration.search())  # type: ignore[attr-defined]
+        assert configuration.final({"lr": 1.0}).validation == 0
     assert all(len(rates) == 1 for rates in by_model.values())
-    seeds = {m: {c.key.seed for c in cells if c.key.method == m} for m in {c.key.method for c in cells}}
-    assert all(found == set(range(ALL[name].seeds_on(cells[0].key.dataset))) for found in seeds.values())
+    seeds = {
+        m: {c.key.seed for c in configurations if c.key.method == m}
+        for m in {c.key.method for c in configurations}
+    }
+    assert all(
+        found == set(range(ALL[name].seeds_on(configurations[0].key.dataset))) for found in seeds.values()
+    )
     if ALL[name].kind == "probe":
         decays = len(ALL[name].decays) or 1
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))
@@ -126,15 +133,19 @@ def test_rates_are_in_steps_of_two(name: str) -> None:
 
 
 def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:
-    for cell in plan("controls").cells:
-        if METHODS[cell.key.method].diluted:
-            assert cell.config.loss.options["dilution"] == cell.key.dilution
-        assert cell.config.data.shuffle == (cell.key.seed if cell.key.method == "hace_shuffled" else None)
+    for configuration in plan("controls").configurations:
+        if METHODS[configuration.key.method].diluted:
+            assert configuration.config.loss.options["dilution"] == configuration.key.dilution
+        assert configuration.config.data.shuffle == (
+            configuration.key.seed if configuration.key.method == "hace_shuffled" else None
+        )
 
 
 def test_methods_with_a_head_of_their_own_start_at_random() -> None:
     """A hyperbolic head cannot start from zeros; all else is as for the other methods."""
-    found = plan("methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "embedding")).cells
+    found = plan(
+        "methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "embedding")
+    ).configurations
     plain, bent, cosine = (
         next(c for c in found if c.key.method == m) for m in ("hace", "hace_poincare", "embedding")
     )
@@ -144,12 +155,14 @@ def test_methods_with_a_head_of_their_own_start_at_random() -> None:
 
 
 def test_choices_shrink_a_study() -> None:
-    found = plan("fair-probe", only={"method": "hace,sce", "dataset": "cifar100"}, seeds=2).cells
+    found = plan("fair-probe", only={"method": "hace,sce", "dataset": "cifar100"}, seeds=2).configurations
     assert {(c.key.method, c.key.dataset, c.key.seed) for c in found} == {
         (m, "cifar100", s) for m in ("hace", "sce") for s in (0, 1)
     }
     for scale, epochs, warmup in ((0.1, 30, 3), (0.001, 1, 0)):
-        config = plan("paper-end-to-end", epochs_scale=scale, only={"model": "vit_base"}).cells[0].config
+        config = (
+            plan("paper-end-to-end", epochs_scale=scale, only={"model": "vit_base"}).configurations[0].config
+        )
         assert isinstance(config, TrainConfig)
         assert (config.epochs, config.warmup_epochs) == (epochs, warmup)
 
@@ -158,7 +171,7 @@ def test_data_of_ones_own_need_an_option_only() -> None:
     found = make_plan(
         find_presets("fair-probe", ALL), Choices(features={"birds": "b.npz"}, hierarchy={"birds": "t.csv"})
     )
-    assert {c.key.dataset for c in found.cells} == {"birds"}
+    assert {c.key.dataset for c in found.configurations} == {"birds"}
     assert found.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
     assert found.data["birds", "probe"].name == "features"
     images = make_plan(
@@ -166,7 +179,7 @@ def test_data_of_ones_own_need_an_option_only() -> None:
         Choices(**BIRDS, only={"model": "resnet18"}),
     )
     assert images.data["birds", "train"].name == "folders"
-    assert images.cells[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
+    assert images.configurations[0].config.epochs == RECIPES["resnet18"].epochs["nabirds"]
 
 
 def test_options_go_to_the_data_that_have_them() -> None:
@@ -206,7 +219,9 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
 def test_options_of_the_data_are_part_of_a_runs_id() -> None:
     def first(options: dict) -> str:
         place = Choices(**BIRDS, options=options)
-        return make_plan(find_presets("fair-end-to-end", ALL), place).cells[0].config.identity("0" * 64)
+        return (
+            make_plan(find_presets("fair-end-to-end", ALL), place).configurations[0].config.identity("0" * 64)
+        )
 
     assert first({"test": 0.2}) == first({"birds.test": 0.2})
     assert len({first({}), first({"test": 0.2}), first({"test": 0.3})}) == 3
@@ -214,7 +229,7 @@ def test_options_of_the_data_are_part_of_a_runs_id() -> None:
 
 def test_any_model_of_timm() -> None:
     choices = Choices(**BIRDS, models=("test_vit", "resnet50"), methods=("sce",), seeds=1)
-    first, second = make_plan(find_presets("mixed-labels-end-to-end", ALL), choices).cells[::4]
+    first, second = make_plan(find_presets("mixed-labels-end-to-end", ALL), choices).configurations[::4]
     assert (first.key.model, first.config.model, second.config.model) == ("test_vit", "test_vit", "resnet50")
     recipe = RECIPES["resnet18"]  # of a model that the paper does not have
     assert (first.config.lr, first.config.optimizer) == (recipe.lr, recipe.optimizer)
@@ -225,16 +240,16 @@ def test_several_presets_make_one_study() -> None:
     names = ["paper-probe", "fair-probe", "controls", "paper-fgvc"]
     together = plan(names)
     assert together.preset == "paper-probe fair-probe controls paper-fgvc"
-    keys = [cell.key for cell in together.cells]
+    keys = [configuration.key for configuration in together.configurations]
     assert len(keys) == len(set(keys))
-    assert set(keys) == {cell.key for name in names for cell in plan(name).cells}
+    assert set(keys) == {configuration.key for name in names for configuration in plan(name).configurations}
     assert ("aircraft", "train") in together.data
     assert ("aircraft", "probe") in together.data
 
 
 def test_any_setting_of_all_runs() -> None:
-    cells = plan("paper-fgvc", settings={"batch_size": 64, "precision": "bf16"}).cells
-    assert {(c.config.batch_size, getattr(c.config, "precision")) for c in cells} == {(64, "bf16")}  # noqa: B009
+    configurations = plan("paper-fgvc", settings={"batch_size": 64, "precision": "bf16"}).configurations
+    assert {(c.config.batch_size, getattr(c.config, "precision")) for c in configurations} == {(64, "bf16")}  # noqa: B009
 
 
 @pytest.mark.parametrize(
@@ -361,7 +376,7 @@ def test_two_studies_share_runs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     before = outcomes(tmp_path / "shared")
     other = ("--out", str(tmp_path / "other"), "--dry-run")
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other)) == 0
-    assert "2 cells, 6 runs, 3 done" in capsys.readouterr().out
+    assert "2 configurations, 6 runs, 3 done" in capsys.readouterr().out
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other[:2])) == 0
     assert before.items() <= outcomes(tmp_path / "shared").items()
     assert len(outcomes(tmp_path / "shared")) == 6
@@ -375,11 +390,11 @@ def test_a_changed_study_is_refused_with_the_difference(
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2")) == 2
     said = capsys.readouterr().err
     assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
-    assert "new cells: 1, the first is plants features hxe_0.2, seed 0" in said
+    assert "new configurations: 1, the first is plants features hxe_0.2, seed 0" in said
     assert "Give another folder, or update (--update)" in said
     assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
     assert before.items() <= outcomes(tmp_path / "study" / "runs").items()
-    assert len(read_study(tmp_path / "study").cells) == 2
+    assert len(read_study(tmp_path / "study").configurations) == 2
 
 
 def test_changed_data_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -416,7 +431,7 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     out = capsys.readouterr().out
     assert not (tmp_path / "study").exists()
     assert "cifar100: not counted, cannot be used: " in out
-    assert "2 cells, 6 runs, 0 done; the rest takes at least 0:00:0" in out
+    assert "2 configurations, 6 runs, 0 done; the rest takes at least 0:00:0" in out
     assert "rough: by rule of thumb" in out
     assert main(small(tmp_path, "--methods", "sce,hace", *missing)) == 2  # without the data it is not started
     assert not (tmp_path / "study").exists()
@@ -488,7 +503,7 @@ def test_runs_and_cells_name_the_model_behind_a_features_file(tmp_path: Path) ->
     np.savez(features, **np.load(features), model=np.array("vit_large_patch14_dinov2.lvd142m"))
     assert main(small(tmp_path)) == 0
     records = read_study(tmp_path / "study").records()
-    assert {r.key.model for r in records} == {"dinov2_large"}  # the paper's cells
+    assert {r.key.model for r in records} == {"dinov2_large"}  # the paper's configurations
     assert {r.run.about["data"]["model"] for r in records if r.run} == {"vit_large_patch14_dinov2.lvd142m"}
 
 
@@ -516,7 +531,7 @@ def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest
     assert "failed after 2 attempts: plants features sce, seed 0, rate 1: " in said
     failures = json.loads((tmp_path / "study" / "failures.json").read_text())
     assert failures[note.parent.name]["attempts"] == 2
-    assert failures[note.parent.name]["cell"]["method"] == "sce"
+    assert failures[note.parent.name]["configuration"]["method"] == "sce"
     failed, other, final = read_study(tmp_path / "study").records()
     assert failed.status == "failed"
     assert "It holds other files: note.txt" in failed.error
@@ -577,16 +592,16 @@ def test_a_damaged_run_is_reported_and_made_again(tmp_path: Path) -> None:
 
 
 def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
-    (cell,) = make_plan(
+    (configuration,) = make_plan(
         find_presets("methods"), Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)
-    ).cells
+    ).configurations
     searched = []
-    for config in cell.search():
+    for config in configuration.search():
         assert isinstance(config, ProbeConfig)
         run = make_run(tmp_path, animals(), config, "animals", 1.0, status="diverged")
-        searched.append(Record(cell.key, "search", config.lr, run))
+        searched.append(Record(configuration.key, "search", config.lr, run))
     assert [record.status for record in searched] == ["diverged", "diverged"]
-    candidate, why = choose(cell, searched)
+    candidate, why = choose(configuration, searched)
     assert candidate is None
     assert "No rate can be chosen: all of 1, 2 have diverged" in why
 
@@ -638,7 +653,7 @@ def test_the_time_left_guarantees_no_more_than_it_knows(seed: int) -> None:
         (d, stage): rng.uniform(*(1, 3) if stage == "search" else (4, 40)) for d in "ab" for stage in stages
     }
     runs = [
-        (Record(CellKey("fair", d, "m", "sce", None, None, seed), stage, 1.0, None), cost[d, stage])
+        (Record(ConfigurationKey("fair", d, "m", "sce", None, None, seed), stage, 1.0, None), cost[d, stage])
         for stage in stages
         for d in "ab"
         for seed in range(24)
@@ -686,8 +701,10 @@ def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> Non
     study = start_study(tmp_path / "study", both, choices, Survey(both.data))
     prints = {kind: study.sets["plants", kind]["fingerprint"] for kind in ("probe", "train")}
     assert prints["probe"] != prints["train"]
-    for cell in study.cells:
-        assert study.identity(cell, cell.config) == cell.config.identity(prints[cell.config.kind])
+    for configuration in study.configurations:
+        assert study.identity(configuration, configuration.config) == configuration.config.identity(
+            prints[configuration.config.kind]
+        )
     assert start_study(tmp_path / "study", both, choices, Survey(both.data)).document == study.document
     assert {r.status for r in study.records()} == {"not run"}
 

@@ -21,8 +21,8 @@ from matplotlib.figure import Figure
 from hace.lab.report.nodes import NodeAccuracies
 from hace.lab.report.results import Choice, Comparison, comparison_of, method_title
 from hace.lab.report.verdict import LabelQuestion
-from hace.lab.study.cells import Record
 from hace.lab.study.presets import METHODS
+from hace.lab.study.records import Record
 from hace.metrics.comparison import curve_band
 from hace.metrics.curves import OperatingCurve
 from hace.metrics.evaluation import Evaluation

@@ -25,7 +25,7 @@ from hace.lab.report.results import (
     shown,
     tally,
 )
-from hace.lab.study.cells import Record
+from hace.lab.study.records import Record
 from hace.metrics.evaluation import CALIBRATED
 from hace.metrics.intervals import Interval
 

@@ -26,8 +26,9 @@ from hace.lab.report import conformal
 from hace.lab.report.conformal import DERIVED, SIBLINGS, SURE_DETAIL
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.cells import NO_RESULT, CellKey, Record, best_record
+from hace.lab.study.configurations import ConfigurationKey
 from hace.lab.study.presets import DINOV2, METHODS
+from hace.lab.study.records import NO_RESULT, Record, best_record
 from hace.metrics import intervals, measures
 from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
@@ -150,7 +151,7 @@ class Choice:
 def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Comparison, dict[str, Choice]]:
     """For each comparison and method, the run of each seed that tables show."""
     found: dict[Comparison, dict[str, dict[int, list[Record]]]] = {}
-    validation: dict[CellKey, float] = {}
+    validation: dict[ConfigurationKey, float] = {}
     for record in records:
         key = replace(record.key, pairing=None)
         if record.stage != "search":
@@ -177,7 +178,7 @@ def chosen_runs(records: Iterable[Record], by: MetricKey = TOP1) -> dict[Compari
     return chosen
 
 
-def comparison_of(key: CellKey) -> Comparison:
+def comparison_of(key: ConfigurationKey) -> Comparison:
     """The comparison of a cell."""
     return Comparison(key.protocol, key.dataset, key.model, key.labels)
 

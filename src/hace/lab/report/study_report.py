@@ -49,9 +49,9 @@ from hace.lab.report.results import (
 )
 from hace.lab.report.verdict import Verdict, caveats, label_blocks, label_questions, label_tables, verdicts
 from hace.lab.runs.run import RUN
-from hace.lab.study import cells
-from hace.lab.study.cells import Record
+from hace.lab.study import records as study_records
 from hace.lab.study.folder import StudyFolder, read_study
+from hace.lab.study.records import Record
 
 PAGE = "report.html"
 MARKS = "1st, 2nd: the best and the second of a column; * marks differences whose interval excludes 0"
@@ -140,7 +140,7 @@ def build_document(
 def _reading(results: Results) -> Section:
     protocols = dict.fromkeys(comparison.protocol for comparison in results.choices)
     more = [WORDS["reading_of"][protocol] for protocol in protocols if protocol in WORDS["reading_of"]]
-    seed = cells.searched_at(results.records)
+    seed = study_records.searched_at(results.records)
     choice = " and choice of the learning rate"
     once = f"; the learning rate was chosen at seed {seed} for all, so intervals leave that choice out"
     first, second, *rest = WORDS["reading"]
@@ -340,10 +340,12 @@ def _wrapped(text: str) -> str:
 
 
 def counts_text(records: Sequence[Record]) -> str:
-    """How many runs there are, by status; a run that cells share is one."""
-    records = cells.each_run(records)
+    """How many runs there are, by status; a run that configurations share is one."""
+    records = study_records.each_run(records)
     count = Counter(record.status for record in records)
-    parts = [f"{count[s]:,} {s}" for s in ("finished", *cells.NO_RESULT) if count[s] or s == "finished"]
+    parts = [
+        f"{count[s]:,} {s}" for s in ("finished", *study_records.NO_RESULT) if count[s] or s == "finished"
+    ]
     total = f"{len(records):,} {'run' if len(records) == 1 else 'runs'}"
     return f"{total}: {', '.join(parts)}" if records else total
 
@@ -373,7 +375,7 @@ def selection_text(records: Sequence[Record]) -> str:
     for record in records:
         if record.stage == "search":
             searches.setdefault(record.key.dataset, []).append(record)
-    words = {name: cells.chosen_on(found) for name, found in searches.items()}
+    words = {name: study_records.chosen_on(found) for name, found in searches.items()}
     if len(set(words.values())) < 2:
         return next(iter(words.values()), "")
     return "; ".join(f"{text} ({shown(name)})" for name, text in words.items())
@@ -386,10 +388,10 @@ def notes(records: Sequence[Record]) -> Iterator[str]:
         yield unseen
     if short := sum(train.get("converged") is False for train in trained):
         yield f"{short} of {len(trained)} L-BFGS runs did not converge: raise max_iter or tolerance in a --config."
-    edges, searches = cells.at_the_edge(records)
+    edges, searches = study_records.at_the_edge(records)
     if edges:
         yield f"{edges:,} of {searches:,} searches end at the edge of their grid: a wider range may do better."
-    if coarse := sorted({method_title(key.method) for key in cells.coarse_searches(records)}):
+    if coarse := sorted({method_title(key.method) for key in study_records.coarse_searches(records)}):
         yield f"The grid of rates is coarse for {', '.join(coarse)}: a rate between its neighbours may do better."
 
 

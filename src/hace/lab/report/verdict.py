@@ -41,8 +41,8 @@ from hace.lab.report.results import (
 from hace.lab.runs.config import LabelsConfig, LossConfig
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.cells import Record, coarse_searches, searched_at
 from hace.lab.study.presets import METHODS
+from hace.lab.study.records import Record, coarse_searches, searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
 

@@ -154,9 +154,9 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
-WORDS: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
+SIGNAL_NAMES: dict[int, str] = {signal.SIGINT: "Ctrl-C", signal.SIGTERM: "SIGTERM"}
 if hasattr(signal, "SIGUSR2"):  # SLURM sends it shortly before the time limit: `sbatch --signal=USR2@120`
-    WORDS[signal.SIGUSR2] = "SIGUSR2"
+    SIGNAL_NAMES[signal.SIGUSR2] = "SIGUSR2"
 
 
 class Stopped(KeyboardInterrupt):
@@ -197,10 +197,10 @@ def catch_signals(interrupt: bool = False) -> Iterator[SignalFlag]:
     def caught(number: int, _: Any) -> None:
         flag.signal = number
         if interrupt:
-            raise Stopped(f"Stopped by {WORDS[number]}.", number)
+            raise Stopped(f"Stopped by {SIGNAL_NAMES[number]}.", number)
         signal.signal(number, before[number])
 
-    numbers = [number for number in WORDS if not (interrupt and number == signal.SIGINT)]
+    numbers = [number for number in SIGNAL_NAMES if not (interrupt and number == signal.SIGINT)]
     before = {number: signal.getsignal(number) or signal.SIG_DFL for number in numbers}
     for number in numbers:
         signal.signal(number, caught)

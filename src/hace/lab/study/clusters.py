@@ -32,7 +32,7 @@ from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 from hace.files.writing import json_bytes, write_whole
 from hace.lab.runs.config import TrainConfig
-from hace.lab.runs.process import WORDS, Stopped, catch_signals
+from hace.lab.runs.process import SIGNAL_NAMES, Stopped, catch_signals
 from hace.lab.study.executors import (
     STOP_SECONDS,
     Cluster,
@@ -131,7 +131,7 @@ def _own_handlers() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = {number: signal.getsignal(number) for number in WORDS}
+    before = {number: signal.getsignal(number) for number in SIGNAL_NAMES}
     came = 0
     try:
         yield
@@ -385,7 +385,7 @@ def work_in_slurm(jobs: Sequence[Job]) -> list[JobResult]:
                     time.sleep(STOP_SECONDS)
                     raise HaceError("; ".join(result.errors.values()))
     except Stopped as error:
-        stop = f"stopped by {WORDS[error.number]}: {stop}"
+        stop = f"stopped by {SIGNAL_NAMES[error.number]}: {stop}"
     return [results.get(job.runs) or JobResult(job, lost=stop) for job in jobs]
 
 

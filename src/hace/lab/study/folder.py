@@ -1,6 +1,6 @@
-"""A study on disk: its cells, its runs, and what failed. A report needs nothing else, not even the data.
+"""A study on disk: its configurations, its runs, and what failed. A report needs nothing else, not even the data.
 
-study.json      preset, choices, data with their fingerprints, cells; written once, whole
+study.json      preset, choices, data with their fingerprints, configurations; written once, whole
 failures.json   failed runs, with the error and the number of attempts
 runs/<id>       run directories, or wherever `runs` puts them; studies can share them
 """
@@ -21,14 +21,16 @@ from hace.files.documents import differences, read_mapping
 from hace.files.writing import json_bytes, only_process, write_whole, writing
 from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
-from hace.lab.study.cells import Cell, CellKey, Contest, Record, cell_from_dict, contests
+from hace.lab.study.comparison import MethodComparison, comparisons
+from hace.lab.study.configurations import Configuration, ConfigurationKey, configuration_from_dict
 from hace.lab.study.plan import Choices, StudyPlan, Survey
+from hace.lab.study.records import Record
 from hace.settings import fits, from_dict, in_words
 
-STUDY_FORMAT = 1
+STUDY_FORMAT = 2
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
 _STUDY: dict[str, Any] = {"preset": str, "command": str, "choices": Mapping[str, Any], "runs": str, "data": Mapping[str, Any],
-                          "cells": list, "made_with": Mapping[str, Any]}  # fmt: skip
+                          "configurations": list, "made_with": Mapping[str, Any]}  # fmt: skip
 _DATA: dict[str, Any] = {"kind": Literal["probe", "train"], "fingerprint": str, "hierarchy": str, "classes": int,
                          "nodes": int, "samples": Mapping[str, Any], "config": Mapping[str, Any],
                          "changed": Mapping[str, Any] | None}  # fmt: skip
@@ -59,13 +61,13 @@ class StudyFolder:
         return {(name, part["kind"]): part for name, part in found if part is not None}
 
     @cached_property
-    def cells(self) -> tuple[Cell, ...]:
-        """Its cells."""
-        return tuple(map(cell_from_dict, self.document["cells"]))
+    def configurations(self) -> tuple[Configuration, ...]:
+        """Its configurations."""
+        return tuple(map(configuration_from_dict, self.document["configurations"]))
 
-    def identity(self, cell: Cell, config: RunConfig) -> str:
-        """The id of a run of a cell."""
-        return config.identity(self.sets[cell.key.dataset, config.kind]["fingerprint"])
+    def identity(self, configuration: Configuration, config: RunConfig) -> str:
+        """The id of a run of a configuration."""
+        return config.identity(self.sets[configuration.key.dataset, config.kind]["fingerprint"])
 
     def failures(self) -> dict[str, dict[str, Any]]:
         """What is known of failed runs, by id."""
@@ -90,14 +92,16 @@ class StudyFolder:
         """Every run of the study, searches and final ones. A final run that is not chosen yet has the rate NaN."""
         failures = self.failures()
         look = cache(lambda run: self._open(run, failures.get(run, {})))
-        found: dict[CellKey, list[Record]] = {cell.key: [] for cell in self.cells}
-        for cells in contests(self.cells):
-            for record in Contest(cells, self.identity).records(look):
+        found: dict[ConfigurationKey, list[Record]] = {
+            configuration.key: [] for configuration in self.configurations
+        }
+        for configurations in comparisons(self.configurations):
+            for record in MethodComparison(configurations, self.identity).records(look):
                 found[record.key].append(record)
         return [record for records in found.values() for record in records]
 
     def _open(self, run_id: str, failure: Mapping[str, Any]) -> Mapping[str, Any]:
-        """What is known of a run, as :data:`hace.lab.study.cells.Look` has it."""
+        """What is known of a run, as :data:`hace.lab.study.comparison.Look` has it."""
         failed = {"error": failure.get("error", ""), "again": failure.get("again", False)}
         try:
             if not (self.runs / run_id / RUN).is_file():
@@ -148,10 +152,10 @@ def _problems(study: StudyFolder) -> list[str]:
     try:
         for name, part in [] if wrong else parts:
             from_dict(DataConfig, part["config"], f"{name}.config.")
-        for cell in () if wrong else study.cells:
-            if (cell.key.dataset, cell.config.kind) not in study.sets:
-                name, kind = cell.key.dataset, cell.config.kind
-                return [f"cells must be about its data. Got {name!r}, of kind {kind!r}."]
+        for configuration in () if wrong else study.configurations:
+            if (configuration.key.dataset, configuration.config.kind) not in study.sets:
+                name, kind = configuration.key.dataset, configuration.config.kind
+                return [f"configurations must be about its data. Got {name!r}, of kind {kind!r}."]
     except ConfigError as error:
         return list(error.problems)
     return wrong
@@ -180,7 +184,7 @@ def draft(
         "choices": choices.changed(),
         "runs": place,
         "data": survey.document(),
-        "cells": [survey.resolved(cell).to_dict() for cell in plan.cells],
+        "configurations": [survey.resolved(configuration).to_dict() for configuration in plan.configurations],
         "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         "made_with": environment.config(),
     }
@@ -224,23 +228,25 @@ def started(
                     + "\n".join(f"  - {line}" for line in [*changed[:_SHOWN], *more])
                     + "\nGive another folder, or update (--update) to go on with the new one; runs that both have are kept."
                 )
-            if not changed:  # but the data may have moved, and other choices may give the same cells
+            if not changed:  # but the data may have moved, and other choices may give the same configurations
                 document |= {key: old.document[key] for key in ("command", "choices", "began", "made_with")}
         write_whole(folder / STUDY, json_bytes(document))
         yield read_study(folder)
 
 
 def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
-    """What differs between two studies, in words; nothing where different choices give the same cells."""
+    """What differs between two studies, in words; nothing where different choices give the same configurations."""
     found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
     for place in dict.fromkeys([*old.sets, *new.sets]):
         before, after = (s.sets.get(place, {}).get("fingerprint", "none")[:12] for s in (old, new))
         if before != after:
             found.append(f"data {place[0]}: fingerprint {before} -> {after}")
-    ours, theirs = ({f"{c.key}, seed {c.key.seed}": c.deciding() for c in s.cells} for s in (old, new))
+    ours, theirs = (
+        {f"{c.key}, seed {c.key.seed}": c.deciding() for c in s.configurations} for s in (old, new)
+    )
     for what, here, there in (("gone", ours, theirs), ("new", theirs, ours)):
         gone = [key for key in here if key not in there]
-        found += [f"{what} cells: {len(gone)}, the first is {gone[0]}"] if gone else []
+        found += [f"{what} configurations: {len(gone)}, the first is {gone[0]}"] if gone else []
     for key in ours:
         found += [f"{key}: {line}" for line in differences(ours[key], theirs.get(key, ours[key]))]
     parts = ("preset", "choices")

@@ -1,4 +1,4 @@
-"""From presets, a user's choices and the data to the cells of a study."""
+"""From presets, a user's choices and the data to the configurations of a study."""
 
 from __future__ import annotations
 
@@ -17,7 +17,14 @@ from hace.hierarchy.derived import leaf_counts
 from hace.lab.models import check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels
-from hace.lab.study.cells import HELD_OUT, Cell, CellKey, dealt_candidates, only, rate_candidates
+from hace.lab.study.configurations import (
+    HELD_OUT,
+    Configuration,
+    ConfigurationKey,
+    dealt_candidates,
+    only,
+    rate_candidates,
+)
 from hace.lab.study.presets import LabelGrid, Method, Preset, behind, find_method
 from hace.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, Config, Rule, from_dict, setting
 
@@ -158,7 +165,7 @@ class StudyPlan(NamedTuple):
     """A study before it starts."""
 
     preset: str  # the names of its presets
-    cells: list[Cell]
+    configurations: list[Configuration]
     data: dict[tuple[str, str], DataConfig]  # by name and kind of runs
     missing: tuple[str, ...] = ()  # the options that would name the datasets without a path
 
@@ -166,10 +173,10 @@ class StudyPlan(NamedTuple):
 def make_plan(
     presets: Mapping[str, Preset], choices: Choices | None = None, *, absent: bool = False
 ) -> StudyPlan:
-    """The cells of a preset, or of several in one study."""
+    """The configurations of a preset, or of several in one study."""
     choices = choices or Choices()
     _refuse_idle(choices, presets)
-    found: dict[CellKey, Cell] = {}
+    found: dict[ConfigurationKey, Configuration] = {}
     data: dict[tuple[str, str], DataConfig] = {}
     missing: list[str] = []
     named = {dataset for preset in presets.values() for dataset in (*preset.datasets, *preset.reserved)}
@@ -178,17 +185,19 @@ def make_plan(
         missing += lacking
         for dataset, source in there.items():
             data[dataset, preset.kind] = source
-            for cell in _grid(preset, choices, dataset, source):
-                found.setdefault(cell.key, cell)  # what two presets have in common is one cell
+            for configuration in _grid(preset, choices, dataset, source):
+                found.setdefault(
+                    configuration.key, configuration
+                )  # what two presets have in common is one configuration
     _refuse_stray(choices, {preset.kind for preset in presets.values()}, data)
-    cells = only(list(found.values()), choices.only)
-    if not cells:
+    configurations = only(list(found.values()), choices.only)
+    if not configurations:
         raise ConfigError(
             "A study must have at least one run. Got none. `hace study --list` shows what can be selected."
         )
-    used = {(cell.key.dataset, cell.config.kind) for cell in cells}
+    used = {(configuration.key.dataset, configuration.config.kind) for configuration in configurations}
     kept = {key: source for key, source in data.items() if key in used}
-    return StudyPlan(" ".join(presets), cells, kept, tuple(dict.fromkeys(missing)))
+    return StudyPlan(" ".join(presets), configurations, kept, tuple(dict.fromkeys(missing)))
 
 
 def _data(
@@ -260,8 +269,8 @@ def _refuse_stray(
             )
 
 
-def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Cell]:
-    """The cells of a preset on a dataset."""
+def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Configuration]:
+    """The configurations of a preset on a dataset."""
     rows = [find_method(text) for text in choices.methods or preset.methods]
     models = preset.models if choices.models is None or preset.fixed is not None else choices.models
     for model in models if preset.kind == "train" else (behind(source),):
@@ -270,7 +279,7 @@ def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) ->
             known = replace(base, data=replace(source, labels=labels))
             for method in rows:
                 for seed in range(choices.seeds or preset.seeds_on(dataset)):
-                    yield from _method_cells(preset, choices, dataset, model, method, seed, known)
+                    yield from _method_configurations(preset, choices, dataset, model, method, seed, known)
 
 
 def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: Choices) -> RunConfig:
@@ -293,10 +302,10 @@ def _base(preset: Preset, dataset: str, model: str, data: DataConfig, choices: C
     return from_dict(type(base), {**base.to_dict(), **choices.settings}) if choices.settings else base
 
 
-def _method_cells(
+def _method_configurations(
     preset: Preset, choices: Choices, dataset: str, model: str, method: Method, seed: int, base: RunConfig
-) -> Iterator[Cell]:
-    """The cells of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
+) -> Iterator[Configuration]:
+    """The configurations of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
     if preset.fixed is None:
         grid = tuple(r * method.rate_factor for r in choices.rates or [base.lr * r for r in preset.rates])
         rows = [(d, None, grid) for d in (preset.dilutions if method.diluted else (None,))]
@@ -310,7 +319,9 @@ def _method_cells(
         labels=replace(labels, drop=labels.drop or method.drops),
     )
     for dilution, pairing, rates in rows:
-        key = CellKey(preset.protocol, dataset, model, method.key, dilution, pairing, seed, labels.text)
+        key = ConfigurationKey(
+            preset.protocol, dataset, model, method.key, dilution, pairing, seed, labels.text
+        )
         decays = (choices.decays or preset.decays) if preset.fixed is None else ()
         candidates = rate_candidates(rates, decays)
         if method.tuned and preset.fixed is None:
@@ -323,7 +334,7 @@ def _method_cells(
             auto = {"start": "auto"} if preset.kind == "probe" else {}
             config = replace(config, head=method.head, **auto)
         shared = 0 if len(candidates) > 1 and (preset.search_once or choices.search_once) else None
-        yield Cell(key, config, candidates, None, widen, shared, choices.choose_by)
+        yield Configuration(key, config, candidates, None, widen, shared, choices.choose_by)
 
 
 # Billions of multiply-adds per image, forward, as counted by torch: (at 32 px, at 224 px).
@@ -371,12 +382,12 @@ class Survey:
             found[name] = {**found[name], "also": about} if name in found else about
         return found
 
-    def resolved(self, cell: Cell) -> Cell:
-        """A cell that says what its search holds out: the data's validation split if there is one, else a share."""
-        if cell.validation is not None:
-            return cell
-        about = self.usable[cell.key.dataset, cell.config.kind]
-        return replace(cell, validation="split" if "val" in about["samples"] else HELD_OUT)
+    def resolved(self, configuration: Configuration) -> Configuration:
+        """A configuration that says what its search holds out: the data's validation split if there is one, else a share."""
+        if configuration.validation is not None:
+            return configuration
+        about = self.usable[configuration.key.dataset, configuration.config.kind]
+        return replace(configuration, validation="split" if "val" in about["samples"] else HELD_OUT)
 
     def asked(self, plan: StudyPlan) -> StudyPlan:
         """The plan with the questions that its data leave open.
@@ -384,55 +395,60 @@ class Survey:
         Where training labels are at mixed levels already, it is whether to use or drop those, as they are. Elsewhere there is
         nothing to drop while all labels are known, and another tree, shuffled or induced, has no place for coarse labels.
         """
-        for cell in plan.cells:
-            if (tree := self.trees.get(cell.key.dataset)) is not None:
-                coarse_nodes(tree, cell.config.data.labels.to)
+        for configuration in plan.configurations:
+            if (tree := self.trees.get(configuration.key.dataset)) is not None:
+                coarse_nodes(tree, configuration.config.data.labels.to)
         for (name, _), about in self.usable.items():
             if about.get("coarse") and about["coarse"] == about["samples"]["train"]:
                 raise DataError(
                     f"{name} must have training samples labelled with a class. All are above the leaves."
                 )
-        cells = [cell for cell in plan.cells if self._is_open(cell)]
-        left = {cell.key.dataset for cell in cells}
-        for cell in plan.cells:
-            if cell.key.dataset not in left and self._mixed(cell):
+        configurations = [
+            configuration for configuration in plan.configurations if self._is_open(configuration)
+        ]
+        left = {configuration.key.dataset for configuration in configurations}
+        for configuration in plan.configurations:
+            if configuration.key.dataset not in left and self._mixed(configuration):
                 raise ConfigError(
-                    f"shares must hold 0, the labels as they are: some training samples of {cell.key.dataset} are labelled "
+                    f"shares must hold 0, the labels as they are: some training samples of {configuration.key.dataset} are labelled "
                     f"above the leaves already, and the study asks whether to use or drop those. Got no 0."
                 )
-        if not cells:
+        if not configurations:
             raise ConfigError(
                 "A study must have at least one run. Got none: with all labels known there is nothing to drop, and labels "
                 "that are coarse already are not made coarser. Change methods, shares or only."
             )
-        self._count_changes(cells)
-        return plan._replace(cells=cells)
+        self._count_changes(configurations)
+        return plan._replace(configurations=configurations)
 
-    def _count_changes(self, cells: Iterable[Cell]) -> None:
+    def _count_changes(self, configurations: Iterable[Configuration]) -> None:
         """Note in `usable`, by the state of the labels, the share of training labels that it really changes, at seed 0: to
         another class, or to a node above several. A class alone under its parent keeps its labels.
         """
-        for cell in cells:
-            place, labels = (cell.key.dataset, cell.config.kind), cell.config.data.labels
+        for configuration in configurations:
+            place, labels = (
+                (configuration.key.dataset, configuration.config.kind),
+                configuration.config.data.labels,
+            )
             if place in self._truth and labels.text and not labels.drop:
                 shares = self.usable[place].setdefault("changed", {})
                 if labels.text not in shares:
-                    h, (true, first) = self.trees[cell.key.dataset], self._truth[place]
+                    h, (true, first) = self.trees[configuration.key.dataset], self._truth[place]
                     known = known_labels(true, h, labels, 0, first)
                     changed = known != true if labels.wrong else leaf_counts(h)[known] > 1
                     shares[labels.text] = float(changed.mean())
 
-    def _is_open(self, cell: Cell) -> bool:
-        """Whether a cell asks something of its data."""
-        data = cell.config.data
+    def _is_open(self, configuration: Configuration) -> bool:
+        """Whether a configuration asks something of its data."""
+        data = configuration.config.data
         labels, other = data.labels, data.shuffle is not None or data.induce is not None
         known = not (labels.coarse or labels.fine is not None)
-        idle = labels.coarse if self._mixed(cell) else known and labels.drop
+        idle = labels.coarse if self._mixed(configuration) else known and labels.drop
         return not idle and (not other or known or labels.drop)
 
-    def _mixed(self, cell: Cell) -> bool:
-        """Whether some training samples of a cell's data are labelled above the leaves."""
-        return bool(self.usable.get((cell.key.dataset, cell.config.kind), {}).get("coarse"))
+    def _mixed(self, configuration: Configuration) -> bool:
+        """Whether some training samples of a configuration's data are labelled above the leaves."""
+        return bool(self.usable.get((configuration.key.dataset, configuration.config.kind), {}).get("coarse"))
 
     def notes(self) -> Iterable[str]:
         """The datasets whose validation split chooses, labels at mixed levels, and what made labels really change."""

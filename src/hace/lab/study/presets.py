@@ -17,7 +17,7 @@ from hace.checks import check_choice
 from hace.data.feature_files import feature_model
 from hace.errors import ConfigError, HaceError, nearest
 from hace.lab.runs.config import DataConfig, HeadConfig, LabelsConfig, LossConfig, RunConfig, TrainConfig
-from hace.lab.study.cells import FAIR_RATES
+from hace.lab.study.configurations import FAIR_RATES
 from hace.losses.registry import LOSSES, loss_parameters
 
 DINOV2 = "dinov2_large"  # what tables call timm's vit_large_patch14_dinov2
@@ -29,7 +29,7 @@ class Method:
 
     key: str  # short and stable; results, and the paper's printed numbers, are joined by it
     title: str  # for people
-    loss: LossConfig  # the loss; a diluted method takes its d from the cell
+    loss: LossConfig  # the loss; a diluted method takes its d from the configuration
     diluted: bool = False  # whether it has a dilution d
     tuned: tuple[float, ...] = ()  # dilutions dealt out to the rates in turn: as many candidates as any other
     shuffled: bool = False  # whether it trains on the shuffled tree

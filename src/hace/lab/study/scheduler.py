@@ -1,8 +1,8 @@
 """A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated; and how far it
 is, as a bar on a terminal or occasional lines elsewhere.
 
-What to run follows from the contests of the study (:class:`hace.lab.study.cells.Contest`) and from what is finished, so all
-state is on disk and a killed study resumes where it stopped.
+What to run follows from the comparisons of the study (:class:`hace.lab.study.comparison.MethodComparison`) and from what is
+finished, so all state is on disk and a killed study resumes where it stopped.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
 from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.runs.run import Run, finished_run
-from hace.lab.study.cells import PENDING, Contest, Record, contests, each_run
+from hace.lab.study.comparison import MethodComparison, comparisons
 from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
+from hace.lab.study.records import PENDING, Record, each_run
 
 BUSY_SECONDS = 2.0
 _NOT_SEEN = (
@@ -54,7 +55,7 @@ class Tally:
 
 
 def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
-    """The runs counted; one that cells share counts once, and a cell for which no run can be chosen as failed."""
+    """The runs counted; one that configurations share counts once, and a configuration for which no run can be chosen as failed."""
     tally = Tally()
     for record in each_run(records):
         tally.total += 1
@@ -159,10 +160,13 @@ class Scheduler:
         self._running: set[str] = set()
         self._began: dict[tuple[str, ...], float] = {}  # when the job of these runs began
         self._saved: dict[str, int] = {}  # steps of trainings when their job began
-        self._contests = [Contest(cells, study.identity) for cells in contests(study.cells)]
-        self._records: list[list[Record]] = [[] for _ in self._contests]
-        self._searching: dict[str, set[int]] = {}  # the contests that a search decides
-        for number in range(len(self._contests)):
+        self._comparisons = [
+            MethodComparison(configurations, study.identity)
+            for configurations in comparisons(study.configurations)
+        ]
+        self._records: list[list[Record]] = [[] for _ in self._comparisons]
+        self._searching: dict[str, set[int]] = {}  # the comparisons that a search decides
+        for number in range(len(self._comparisons)):
             self._advance(number)
 
     def run(self, executor: Executor) -> Tally:
@@ -205,8 +209,8 @@ class Scheduler:
         return replace(count(now, self._running), left=left, notes=self._notes)
 
     def _advance(self, number: int) -> None:
-        """Want what a contest needs next."""
-        self._records[number] = self._contests[number].records(self._look)
+        """Want what a comparison needs next."""
+        self._records[number] = self._comparisons[number].records(self._look)
         for record in self._records[number]:
             if record.stage == "search":
                 self._searching.setdefault(record.id, set()).add(number)
@@ -316,7 +320,7 @@ class Scheduler:
     def _failed(self, run: str, error: str) -> None:
         wanted, attempts = self._wanted[run], self.failures.get(run, {}).get("attempts", 0) + 1
         again = attempts <= self.retries
-        about = {"cell": asdict(wanted.key), "stage": wanted.stage, "lr": wanted.lr}
+        about = {"configuration": asdict(wanted.key), "stage": wanted.stage, "lr": wanted.lr}
         self.failures[run] = {**about, "attempts": attempts, "again": again, "error": error}
         self.study.write_failures(self.failures)
         if again:

@@ -33,7 +33,7 @@ from hace.hierarchy import Hierarchy
 from hace.lab.models import load_weights
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.process import (
-    WORDS,
+    SIGNAL_NAMES,
     DivergedError,
     SignalFlag,
     Start,
@@ -377,7 +377,7 @@ class RunLog:
         """The message for a training that a signal stopped."""
         last = next(iter(checkpoints(self._folder.parent)), None)
         return (
-            f"Stopped by {WORDS.get(signal, 'a signal to another process')} after step {training.step}, in epoch "
+            f"Stopped by {SIGNAL_NAMES.get(signal, 'a signal to another process')} after step {training.step}, in epoch "
             f"{min(training.epoch + 1, self.config.epochs)} of {self.config.epochs}. The same command resumes from {last}."
         )
 

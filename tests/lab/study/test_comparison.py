@@ -1,4 +1,4 @@
-"""Equal search: in a contest every method has as many candidates as any other, also where a grid widens."""
+"""Equal search: in a comparison every method has as many candidates as any other, also where a grid widens."""
 
 from __future__ import annotations
 
@@ -17,22 +17,19 @@ from hace.cli import main
 from hace.errors import ConfigError
 from hace.lab.report.results import chosen_runs
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.study.cells import (
-    Cell,
-    CellKey,
-    Record,
-    at_the_edge,
-    cell_from_dict,
-    coarse_searches,
-    contests,
+from hace.lab.study.comparison import comparisons, widened
+from hace.lab.study.configurations import (
+    Configuration,
+    ConfigurationKey,
+    configuration_from_dict,
     dealt_candidates,
     rate_candidates,
-    widened,
 )
 from hace.lab.study.executors import InProcess, Job
 from hace.lab.study.folder import StudyFolder, read_study
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
+from hace.lab.study.records import Record, at_the_edge, coarse_searches
 from hace.lab.study.scheduler import Scheduler
 from hace.paper import STUDIES
 from tests.study_files import start_study
@@ -41,20 +38,20 @@ RATES = tuple(2.0**k for k in range(4))  # 1, 2, 4, 8
 CONFIG = ProbeConfig(DataConfig("features", root="f.npz"), LossConfig("hace"))
 
 
-def cell(method: str, seed: int = 0, widen: tuple[int, int] = (2, 2)) -> Cell:
-    key = CellKey("fair", "birds", "features", method, None, None, seed)
-    return Cell(key, replace(CONFIG, seed=seed), rate_candidates(RATES), widen=widen)
+def configuration(method: str, seed: int = 0, widen: tuple[int, int] = (2, 2)) -> Configuration:
+    key = ConfigurationKey("fair", "birds", "features", method, None, None, seed)
+    return Configuration(key, replace(CONFIG, seed=seed), rate_candidates(RATES), widen=widen)
 
 
-def search(cell: Cell, best: int | None, status: str = "finished") -> list[Record]:
+def search(configuration: Configuration, best: int | None, status: str = "finished") -> list[Record]:
     """The runs of a search whose accuracy falls with the distance to the rate 2**best; None: all diverge."""
     found = []
-    for config in cell.search():
+    for config in configuration.search():
         state = "diverged" if best is None else status
         far = 0 if best is None else abs(config.lr / 2.0**best - 1) + abs(2.0**best / config.lr - 1)
         result: Any = {"metrics": {"leaves": {"top-1": 1 / (1 + far)}}}
         run: Any = SimpleNamespace(config=config, status=state, result=result)
-        found.append(Record(cell.key, "search", config.lr, run))
+        found.append(Record(configuration.key, "search", config.lr, run))
     return found
 
 
@@ -62,7 +59,7 @@ def held_out(rate: float, step: float, noise: float, seeds: int = 5) -> list[Rec
     """Searches in steps, whose accuracy has its peak at a rate and whose noise differs by seed and rate."""
     rng, found = np.random.default_rng(0), []
     for seed in range(seeds):
-        key = CellKey("fair", "birds", "features", "hace", None, None, seed)
+        key = ConfigurationKey("fair", "birds", "features", "hace", None, None, seed)
         luck = 0.02 * rng.standard_normal()  # of the held-out samples: the same at every rate
         for k in range(-4, 5):
             lr = step**k
@@ -82,12 +79,14 @@ def test_a_search_that_jumps_between_neighbouring_rates_is_coarse() -> None:
     assert coarse_searches(held_out(2.0, 4.0, 0.008, seeds=1)) == []  # nothing is known of the noise
 
 
-def settled(bests: tuple[int, ...]) -> list[Cell]:
-    """The cells of a contest after all its rounds."""
-    cells = [cell(f"m{i}") for i in range(len(bests))]
-    while wider := widened(cells, [search(c, best) for c, best in zip(cells, bests, strict=True)]):
-        cells = wider
-    return cells
+def settled(bests: tuple[int, ...]) -> list[Configuration]:
+    """The configurations of a comparison after all its rounds."""
+    configurations = [configuration(f"m{i}") for i in range(len(bests))]
+    while wider := widened(
+        configurations, [search(c, best) for c, best in zip(configurations, bests, strict=True)]
+    ):
+        configurations = wider
+    return configurations
 
 
 @pytest.mark.parametrize("bests", [*product((-4, -2, -1, 0, 2, 3, 4, 6), repeat=2)])
@@ -102,21 +101,24 @@ def test_all_methods_widen_until_none_chooses_the_edge(bests: tuple[int, int]) -
 
 
 def test_a_search_whose_rates_all_diverge_tries_smaller_ones_and_a_failed_one_none() -> None:
-    (wider,) = widened([cell("m")], [search(cell("m"), None)])
+    (wider,) = widened([configuration("m")], [search(configuration("m"), None)])
     assert sorted(wider.rates) == [0.5, 1, 2, 4, 8]
-    failed = [replace(record, run=None, error="no space left") for record in search(cell("m"), 3)]
-    assert widened([cell("m")], [failed]) == []
+    failed = [replace(record, run=None, error="no space left") for record in search(configuration("m"), 3)]
+    assert widened([configuration("m")], [failed]) == []
 
 
 def test_a_seed_is_a_contest_of_its_own_and_a_fixed_grid_waits_for_none() -> None:
-    cells = [cell(method, seed) for method in ("a", "b") for seed in (0, 1)]
-    assert [[c.key.method for c in contest] for contest in contests(cells)] == [["a", "b"], ["a", "b"]]
-    fixed = [cell(method, widen=(0, 0)) for method in ("a", "b")]
-    assert [len(contest) for contest in contests(fixed)] == [1, 1]
+    configurations = [configuration(method, seed) for method in ("a", "b") for seed in (0, 1)]
+    assert [[c.key.method for c in comparison] for comparison in comparisons(configurations)] == [
+        ["a", "b"],
+        ["a", "b"],
+    ]
+    fixed = [configuration(method, widen=(0, 0)) for method in ("a", "b")]
+    assert [len(comparison) for comparison in comparisons(fixed)] == [1, 1]
 
 
 def test_decays_are_tried_with_every_new_rate_and_never_widen_themselves() -> None:
-    grid = replace(cell("m"), candidates=rate_candidates(RATES, (0.0, 0.1, 0.2)))
+    grid = replace(configuration("m"), candidates=rate_candidates(RATES, (0.0, 0.1, 0.2)))
     (wider,) = widened([grid], [search(grid, 3)])
     assert wider.candidates[len(grid.candidates) :] == tuple(
         {"lr": 16.0, "weight_decay": w} for w in (0.0, 0.1, 0.2)
@@ -127,7 +129,7 @@ def test_decays_are_tried_with_every_new_rate_and_never_widen_themselves() -> No
 
 
 def test_a_tuned_dilution_is_dealt_out_and_goes_on_by_turns() -> None:
-    tuned = replace(cell("m"), candidates=dealt_candidates(rate_candidates(RATES), (0.2, 0.5, 0.7)))
+    tuned = replace(configuration("m"), candidates=dealt_candidates(rate_candidates(RATES), (0.2, 0.5, 0.7)))
     for best in (-3, 6):
         while wider := widened([tuned], [search(tuned, best)]):
             (tuned,) = wider
@@ -140,8 +142,8 @@ def test_a_tuned_dilution_is_dealt_out_and_goes_on_by_turns() -> None:
 @pytest.mark.parametrize("name", [n for n, p in {**STUDIES, **PRESETS}.items() if p.fixed is None])
 def test_every_fair_study_has_equal_budgets(name: str) -> None:
     plan = make_plan(find_presets(name, {**STUDIES, **PRESETS}), absent=True)
-    counts: dict[CellKey, Counter[str]] = {}
-    for c in plan.cells:
+    counts: dict[ConfigurationKey, Counter[str]] = {}
+    for c in plan.configurations:
         comparison = replace(c.key, method="", dilution=None)
         counts.setdefault(comparison, Counter())[c.key.method] += len(c.candidates)
     for count in counts.values():
@@ -149,11 +151,11 @@ def test_every_fair_study_has_equal_budgets(name: str) -> None:
 
 
 def test_cells_keep_how_far_they_may_widen() -> None:
-    document = json.loads(json.dumps(cell("m").to_dict()))
-    assert cell_from_dict(document) == cell("m")
+    document = json.loads(json.dumps(configuration("m").to_dict()))
+    assert configuration_from_dict(document) == configuration("m")
     del document["widen"]
-    with pytest.raises(ConfigError, match="A cell of the study does not fit this version"):
-        cell_from_dict(document)
+    with pytest.raises(ConfigError, match="A configuration of the study does not fit this version"):
+        configuration_from_dict(document)
 
 
 class Killed(InProcess):
