@@ -16,34 +16,15 @@ import hace
 
 SOURCE = Path(hace.__file__).parent
 
-# The layers, lowest first: a module or a folder of src/hace. A file imports from its own layer and from those before it.
-LAYERS = (
-    "errors",
-    "checks",
-    "settings",
-    "files",
-    "hierarchy",
-    "formats",
-    "losses",
-    "environment",
-    "decisions",
-    "metrics",
-    "linear",
-    "draw",
-    "anndata",
-    "data",
-    "lab.features",
-    "lab.models",
-    "lab.runs",
-    "lab.probe",
-    "lab.train",
-    "lab.study",
-    "lab.serve",
-    "lab.report",
-    "paper",
-    "study",
-    "cli",
-)
+
+def listed_layers() -> tuple[str, ...]:
+    """The layers, each a module or a folder of src/hace, from the one list there is: the table in the documentation."""
+    page = Path(__file__).parents[1] / "docs" / "architecture.md"
+    table = page.read_text(encoding="utf-8").partition("| layer |")[2].partition("\n\n")[0]
+    return tuple(re.findall(r"^\| `([\w.]+)` \|", table, re.MULTILINE))
+
+
+LAYERS = listed_layers()
 PUBLIC = {
     "ConfigError",
     "DATASETS",
@@ -139,20 +120,43 @@ def layer_of(dotted: str) -> str | None:
     return next((name for name in LAYERS if dotted == name or dotted.startswith(f"{name}.")), None)
 
 
+def front_door() -> dict[str, str]:
+    """The module behind each name that `from hace import ...` gives."""
+    stub = ast.parse((Path(hace.__file__).parent / "__init__.pyi").read_text(encoding="utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom) and node.module != "hace"]
+    names = {alias.name: str(node.module) for node in imports for alias in node.names}
+    return names | dict.fromkeys(hace.losses.registry.CLASSES, "hace.losses.registry")
+
+
+FRONT_DOOR = front_door()
+
+
 def imported(path: Path) -> set[str]:
-    """All that a file imports from hace, as dotted names below it, wherever in the file it does so."""
+    """All that a file imports from hace, as dotted names below it, wherever in the file and however it does so."""
     package = ("hace", *path.relative_to(SOURCE).parts[:-1])
+    tree = ast.parse(path.read_text(encoding="utf-8"))
     found: set[str] = set()
-    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+    for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
-            found |= {
-                f"{module}.{a.name}" if layer_of(f"{module}.{a.name}"[5:]) else module for a in node.names
-            }
+            found |= {whole_name(module, alias.name) for alias in node.names}
+        elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
+            found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
+    if "hace" in found:  # import hace, and then hace.name
+        uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+        own = [node.attr for node in uses if isinstance(node.value, ast.Name) and node.value.id == "hace"]
+        found |= {whole_name("hace", name) for name in own}
     return {name[5:] for name in found if name.startswith("hace.")}
+
+
+def whole_name(module: str, name: str) -> str:
+    """What `from module import name` loads: a module, or the module that a name of the front door stands for."""
+    if layer_of(f"{module}.{name}"[5:]):
+        return f"{module}.{name}"
+    return FRONT_DOOR.get(name, module) if module == "hace" else module
 
 
 def test_every_file_is_in_a_layer_and_imports_only_from_its_own_or_earlier_ones() -> None:
@@ -166,6 +170,13 @@ def test_every_file_is_in_a_layer_and_imports_only_from_its_own_or_earlier_ones(
             if target and LAYERS.index(target) > LAYERS.index(layer):
                 wrong.add((name, other))
     assert wrong == set()
+
+
+def test_the_list_of_layers_names_what_there_is_and_each_once() -> None:
+    assert len(LAYERS) == len(set(LAYERS)) > 20
+    for name in LAYERS:
+        place = SOURCE / Path(*name.split("."))
+        assert place.is_dir() or place.with_suffix(".py").is_file(), name
 
 
 def test_a_command_imports_no_other_command() -> None:
@@ -187,14 +198,19 @@ def test_the_walk_sees_every_form_of_import(tmp_path: Path, monkeypatch: pytest.
     path.write_text(
         "import hace.errors\nfrom hace import hierarchy, HaceError\nfrom ..cli import main\nfrom .text import read\n"
         "import numpy\ndef late():\n    from hace.lab.report import page\n"
+        "    from hace import evaluate\n    importlib.import_module('hace.draw.picture')\n"
     )
     assert {layer_of(name) for name in imported(path)} == {
         "cli",
+        "draw",
         "errors",
         "formats",
         "hierarchy",
         "lab.report",
+        "metrics",
     }
+    path.write_text("import hace\nhace.write_report\nhace.HACELoss\n")
+    assert {layer_of(name) for name in imported(path)} == {"lab.report", "losses"}
 
 
 def test_inventory_of_public_names() -> None:

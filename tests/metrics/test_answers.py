@@ -81,7 +81,7 @@ def test_slices_of_scores_are_those_of_the_best_classes(
     assert list(found.slices) == list(wanted)
     for name, values in found.slices.items():
         assert values == pytest.approx({key: wanted[name][key] for key in values})
-    page = found.write(tmp_path / "page").read_text(encoding="utf-8")
+    page = hace.write_evaluation(found, tmp_path / "page").read_text(encoding="utf-8")
     assert "Rare classes and groups" in page
     hace.write_hierarchy(H, tmp_path / "tree.json")
     np.save(tmp_path / "z.npy", z)

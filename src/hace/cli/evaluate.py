@@ -170,10 +170,12 @@ def run(args: argparse.Namespace) -> None:
     else:
         print(report.to_text())
     if args.out is not None:
+        from hace.lab.report.evaluation_page import write_evaluation
+
         drawn = args.metrics == "all"
         if drawn:
             print("drawing the page and the pictures", file=sys.stderr)
-        page = report.write(args.out, raw_cells=args.raw_cells)
+        page = write_evaluation(report, args.out, raw_cells=args.raw_cells)
         if drawn:
             print(f"The page: {page}", file=sys.stderr if args.json else sys.stdout)
 

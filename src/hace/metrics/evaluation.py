@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -261,22 +260,6 @@ class Evaluation:
 
         found = compare(self, second, replicates=replicates, seed=seed, progress=progress)
         return replace(self, comparison=Comparison(second, found, replicates, seed))
-
-    def write(self, folder: str | Path, *, raw_cells: bool = False) -> Path:
-        """Write a page that opens from disk, report.json, tables and pictures into a folder: all of them, or none.
-
-        Where only the metrics of the leaves were computed, there is neither page nor picture.
-
-        Args:
-            folder: where to; files of the same names are replaced.
-            raw_cells: whether text in tables is written unchanged, formulas included.
-
-        Returns:
-            The page.
-        """
-        from hace import write_evaluation  # the page's layer is above this one
-
-        return write_evaluation(self, folder, raw_cells=raw_cells)
 
     @cached_property
     def level_titles(self) -> tuple[str, ...]:
@@ -798,7 +781,7 @@ def evaluate(
 ) -> Evaluation:
     """All metrics of a model: everything that `hace evaluate` does.
 
-    ``print(found.to_text())`` shows them, ``found.write("results")`` writes a page with tables and pictures.
+    ``print(found.to_text())`` shows them, ``hace.write_evaluation(found, "results")`` writes a page with tables and pictures.
 
     Args:
         scores: (S, n) or (S, N), or an iterable of chunks of them.
