@@ -644,6 +644,7 @@ def test_a_temperature_and_a_guarantee_from_python(folder: Path) -> None:
 def test_a_page_from_python(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
-    page = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy(), replicates=50).write("page")
+    found = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy(), replicates=50)
+    page = hace.write_evaluation(found, "page")
     assert page == (folder / "page" / "report.html").resolve()
     assert "mine against second" in page.read_text(encoding="utf-8")
