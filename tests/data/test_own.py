@@ -48,6 +48,41 @@ def test_folders_with_splits(photos: Path) -> None:
         data["tset"]
 
 
+def test_small_copies_are_made_once_and_again_when_photos_change(photos: Path) -> None:
+    data = hace.load_dataset("folders", photos, hierarchy=H, pixels=6)
+    assert data["train"].pixels is not None
+    assert data["train"].paths is None
+    assert tuple(data["train"].pixels.shape) == (6, 3, 6, 6)
+    assert data["test"].image(2).size == (6, 6)
+    assert data["test"].image(2).getpixel((0, 0)) == (0, 0, 0)
+    made = (photos / "small-6.npz").stat().st_mtime_ns
+    again = hace.load_dataset("folders", photos, hierarchy=H, pixels=6)
+    assert again.fingerprint == data.fingerprint
+    assert (photos / "small-6.npz").stat().st_mtime_ns == made
+    write_image(photos / "train" / "cat" / "9.png", colour=(1, 2, 3))
+    assert len(hace.load_dataset("folders", photos, hierarchy=H, pixels=6)["train"]) == 7
+    (photos / "small-6.npz").write_bytes(b"cut off")
+    assert len(hace.load_dataset("folders", photos, hierarchy=H, pixels=6)["train"]) == 7
+    with pytest.raises(ConfigError, match=r"pixels must be a whole number of at least 1\. Got 0"):
+        hace.load_dataset("folders", photos, hierarchy=H, pixels=0)
+
+
+def test_species_numbers_name_the_folders_of_cub200(tmp_path: Path) -> None:
+    edges = [(f"genus {number % 7}", str(number)) for number in range(1, 201)]
+    tree = hace.Hierarchy.from_edges(edges)
+    for split in ("train", "test"):
+        for number in range(1, 201):
+            write_image(tmp_path / split / f"{number:03d}.Bird_{number}" / f"{split}.png")
+    data = hace.load_dataset("cub200", tmp_path, hierarchy=tree)
+    assert (data.name, data.hierarchy.num_leaves) == ("cub200", 200)
+    assert data.hierarchy.parents("021.Bird_21") == ("genus 0",)
+    assert data["test"].names[20] == "test/021.Bird_21/test.png"
+    assert data.hierarchy.leaves[data["test"].labels[20]] == "021.Bird_21"
+    (tmp_path / "train" / "021.Bird_21").rename(tmp_path / "train" / "Bird_21")
+    with pytest.raises(DataError, match=r"must hold 200 folders, .* Got 199 of them"):
+        hace.load_dataset("cub200", tmp_path, hierarchy=tree)
+
+
 def test_folders_without_splits_by_name_and_at_mixed_levels(tmp_path: Path) -> None:
     for name in ("Siberian Husky/a.JPG", "dog/b.jpeg", "beagle/deep/dog/c.png", "cat/d.webp", "beagle/e.bmp"):
         write_image(tmp_path / name)

@@ -11,6 +11,7 @@ from typing import Any
 
 from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
+from hace.data.class_folders import load_cars, load_cub200
 from hace.data.dataset import Dataset, HierarchyLike
 from hace.data.feature_files import load_features
 from hace.data.own_lists import load_folders, load_manifest, load_texts
@@ -44,6 +45,8 @@ DATASETS: dict[str, DatasetKind] = {
     "cifar100": DatasetKind("CIFAR-100", load_cifar100, 32, official=True),
     "aircraft": DatasetKind("FGVC-Aircraft", load_aircraft, 224, official=True),
     "nabirds": DatasetKind("NABirds", load_nabirds, 224, official=True),
+    "cub200": DatasetKind("CUB-200-2011", load_cub200, 224),
+    "cars": DatasetKind("Stanford Cars", load_cars, 224),
     "folders": DatasetKind("your images, a folder for each class", load_folders, 224),
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
     "texts": DatasetKind("your texts, a column of a CSV table", load_texts),

@@ -28,6 +28,7 @@ from hace.data.dataset import (
     split_name,
     with_test,
 )
+from hace.data.small_copies import small_copies
 from hace.errors import DataError, FormatError, HaceError, listed, nearest
 from hace.files.documents import read_rows
 from hace.formats import read_hierarchy
@@ -51,11 +52,13 @@ def load_folders(
     *,
     allow_empty: bool = False,
     test: float = 0.0,
+    pixels: int | None = None,
 ) -> Dataset[Samples]:
     """Images in folders named after what they show, directly below `root` or below its train/, val/ and test/.
 
     An image's folder is the id or unique name of a node at any level. Without a hierarchy, folders inside folders are the
     hierarchy. `test` is a share of each class to hold out where there is no folder test/; the same images every time.
+    `pixels` is the side of square copies to train on, which are made once, cached in `root` and kept in memory.
     """
     if not root.is_dir():
         raise DataError(f"{root}: the folder does not exist. {_FOLDERS}")
@@ -78,6 +81,8 @@ def load_folders(
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     _check_links(str(root), splits)
+    if pixels is not None:
+        splits = small_copies(splits, pixels, root)
     return Dataset(root.resolve().name, h, with_test(splits, test, str(root)))
 
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by t
 
     from hace.losses.poincare_head import PoincareBall
 
-SMALL_IMAGE = 64  # px; up to here a model takes its form for small images
+SMALL_IMAGE = 48  # px; up to here a model takes its form for small images
 _HEADS = ("fit", "drop")
 
 

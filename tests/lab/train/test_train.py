@@ -114,6 +114,20 @@ def test_what_a_run_leaves(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
+def test_points_of_a_learning_curve_change_nothing_and_end_at_the_result(tmp_path: Path) -> None:
+    plain = train(tiny(epochs=4), tmp_path / "plain")
+    followed = train(tiny(epochs=4, curve_epochs=2), tmp_path / "followed")
+    assert followed.id == plain.id
+    points = [entry.get("curve") for entry in followed.log()]
+    assert [point is not None for point in points] == [False, True, False, True]
+    assert followed.result is not None
+    assert plain.result is not None
+    assert followed.result["metrics"] == plain.result["metrics"]
+    assert points[-1]["leaves"] == followed.result["metrics"]["leaves"]
+    levels = followed.result["metrics"]["accuracy by level, best node of the level"]
+    assert points[-1]["levels"] == pytest.approx(list(levels.values()))
+
+
 def test_the_seed_decides_and_the_callers_generator_is_left_alone(tmp_path: Path) -> None:
     torch.manual_seed(5)
     before = torch.random.get_rng_state()

@@ -313,6 +313,8 @@ class TrainConfig(RunConfig):
         channels_last: Store images channels-last, which makes convolutions faster on some devices.
         device: cpu, cuda, cuda:1, mps; "auto" takes an accelerator if there is one.
         workers: Processes that read images from disk; by default 0 on a CPU, else one per processor of the job, up to 8.
+        curve_epochs: Epochs between measurements of the evaluated samples, for learning curves: top-1, top-5, severity and
+            accuracy at every level, in the log. Nothing is chosen by them. By default there are none.
         checkpoint_seconds: Seconds between checkpoints.
         checkpoint_steps: Also write a checkpoint after this many steps.
         tensorboard: Whether to write the log for TensorBoard too.
@@ -347,6 +349,7 @@ class TrainConfig(RunConfig):
     channels_last: bool = setting(False)
     device: str = setting("auto", decides=False)
     workers: int | None = setting(None, AT_LEAST_ZERO, decides=False)
+    curve_epochs: int | None = setting(None, AT_LEAST_ONE, decides=False)
     checkpoint_seconds: float = setting(300.0, POSITIVE, decides=False)
     checkpoint_steps: int | None = setting(None, AT_LEAST_ONE, decides=False)
     tensorboard: bool = setting(False, decides=False)

@@ -41,7 +41,7 @@ from hace.lab.runs.process import (
     catch_signals,
     fallback_note,
 )
-from hace.lab.runs.result import Outcome, diverged_result, evaluate_run, scored_splits
+from hace.lab.runs.result import Outcome, diverged_result, evaluate_outputs, evaluate_run, scored_splits
 from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWriter, read_run, start_run
 from hace.lab.runs.samples import Task, data_of, make_task
 from hace.lab.train.loop import ProcessGroup, Training, join_processes
@@ -184,10 +184,10 @@ def _restore(training: Training, log: RunLog, resume: bool) -> None:
 def _train(training: Training, log: RunLog, stop: SignalFlag, progress: Start | None) -> None:
     """Do the epochs that are left, and save what they end with until the evaluation is done."""
     log.begin(training)
-    each = len(training.task.train)
-    total, done = training.config.epochs * each, training.epoch * each + training.samples
+    config, each = training.config, len(training.task.train)
+    total, done = config.epochs * each, training.epoch * each + training.samples
     advance = progress(total, done) if progress else None
-    while training.epoch < training.config.epochs:
+    while training.epoch < config.epochs:
         training.tick()
         for x, y in training.batches.epoch(training.epoch, training.batch):
             if not training.advance(x, y):
@@ -200,8 +200,22 @@ def _train(training: Training, log: RunLog, stop: SignalFlag, progress: Start | 
                 log.save(training)
             if asked:
                 raise Stopped(log.stopped(training, stop.signal), stop.signal or signal.SIGTERM)
-        log.entry(training.end_epoch())
+        entry = training.end_epoch()
+        if config.curve_epochs is not None and training.epoch % config.curve_epochs == 0:
+            entry["curve"] = _point_of_curve(training)  # the log of the checkpoints has the same entry
+        log.entry(entry)
     log.save(training)
+
+
+def _point_of_curve(training: Training) -> dict[str, Any]:
+    """How the model is on the evaluated samples so far."""
+    task = training.task
+    rows = list(training.outputs(task.evaluated))  # every process takes part
+    report = evaluate_outputs(training.loss.cpu(), rows, task.evaluated.nodes, task.hierarchy).report
+    training.loss.to(training.group.device)
+    values = report.to_dict()["metrics"]["leaves"]
+    levels = report.samples.level_correct.mean(axis=0).tolist()
+    return {"leaves": values, "levels": levels}
 
 
 def _note(training: Training) -> str:
