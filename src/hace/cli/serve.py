@@ -55,7 +55,8 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Load the model, and answer until it is stopped."""
-    uvicorn, *_ = (optional(name, "A server", "serve") for name in ("uvicorn", "fastapi", "python_multipart"))
+    for name in ("uvicorn", "fastapi", "python_multipart"):
+        optional(name, "A server", "serve")
     if (args.run_folder is None) != args.demo:
         raise ConfigError(f"hace serve must have a RUN, or --demo. Got {'both' if args.demo else 'neither'}.")
     check_number("--port", args.port, "from 0 to 65535", 0 <= args.port < 65536)
@@ -64,16 +65,16 @@ def run(args: argparse.Namespace) -> None:
     token = args.token or (None if local else secrets.token_urlsafe(16))
     with tempfile.TemporaryDirectory() as temporary:
         from hace.lab.serve.predictor import Predictor
-        from hace.lab.serve.server import make_app
+        from hace.lab.serve.server import listening, make_app, make_server
 
         folder, samples = train_demo(Path(temporary)) if args.demo else (args.run_folder, [])
         predictor = Predictor.from_run(folder, checkpoint=args.checkpoint, device=args.device)
         samples = samples or sample_buttons(args, folder)
         with listening(args.host, args.port) as sock:
             port = sock.getsockname()[1]
-            name = "the demo" if args.demo else Path(folder).resolve().name
             hosts = ("127.0.0.1", "localhost", "[::1]", args.host) if local else None
-            app = make_app(predictor, title=f"Try {name}", token=token, samples=samples, hosts=hosts)
+            title = "Try the demo" if args.demo else f"Try {predictor.title}"
+            app = make_app(predictor, title=title, token=token, samples=samples, hosts=hosts)
             shown = (f"[{args.host}]" if ":" in args.host else args.host) if local else socket.gethostname()
             address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
             if not local:
@@ -82,9 +83,7 @@ def run(args: argparse.Namespace) -> None:
             print(f"{address}\nThe API: http://{shown}:{port}/docs. To stop: Ctrl-C.", flush=True)
             if not args.no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
-            limits = {"limit_concurrency": 256, "timeout_keep_alive": 10, "timeout_graceful_shutdown": 30}
-            config = uvicorn.Config(app, log_level="warning", server_header=False, **limits)
-            uvicorn.Server(config).run(sockets=[sock])
+            make_server(app).run(sockets=[sock])
 
 
 def is_local(host: str) -> bool:
@@ -93,17 +92,6 @@ def is_local(host: str) -> bool:
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
-
-
-def listening(host: str, port: int) -> socket.socket:
-    """A socket that listens, before anything else says that it does."""
-    try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=512)
-    except OSError as error:
-        raise ConfigError(
-            f"--host and --port must be free to listen on. Got {host}:{port}: {error.strerror or error}. Try --port 0."
-        ) from error
 
 
 def sample_buttons(args: argparse.Namespace, folder: str | Path) -> list[Sample]:

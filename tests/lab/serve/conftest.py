@@ -30,16 +30,16 @@ def predictor(demo: tuple[Path, list[Sample]]) -> Predictor:
 
 
 @pytest.fixture
-def serve() -> Iterator[Callable[[Any], str]]:
+def serve() -> Iterator[Callable[..., str]]:
     """Run an application on a free port; gives its address."""
-    uvicorn = pytest.importorskip("uvicorn")
+    pytest.importorskip("uvicorn")
     running: list[tuple[Any, threading.Thread]] = []
 
-    def start(app: Any) -> str:
-        from hace.cli.serve import listening
+    def start(app: Any, limits: Any = None) -> str:
+        from hace.lab.serve.server import listening, make_server
 
         sock = listening("127.0.0.1", 0)
-        server = uvicorn.Server(uvicorn.Config(app, log_level="error"))
+        server = make_server(app, limits, log_level="error")
         thread = threading.Thread(target=server.run, kwargs={"sockets": [sock]}, daemon=True)
         thread.start()
         running.append((server, thread))

@@ -30,8 +30,10 @@ from PIL import Image
 
 from hace import Predictor, cli
 from hace.cli.serve import is_local
+from hace.lab.serve.batching import Batcher, Limits
+from hace.lab.serve.guard import host_name
 from hace.lab.serve.page import Sample, hierarchy_document, model_document, read_samples, run_samples
-from hace.lab.serve.server import Limits, make_app
+from hace.lab.serve.server import make_app
 from tests.lab.features.test_text import run_of
 
 JSON = {"Content-Type": "application/json"}
@@ -268,13 +270,150 @@ def test_slow_clients_and_slow_models(
     assert (reply.status_code, reply.json()["detail"]) == (503, "The answer took too long.")
 
 
+def rows_of(predictor: Predictor, count: int = 1) -> dict[str, Any]:
+    x = np.random.default_rng(0).normal(size=(count, predictor.width)).astype(np.float32)
+    return {"json": {"features": x.tolist()}}
+
+
+def test_a_worker_survives_whatever_goes_wrong(predictor: Predictor, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, calls = Batcher.answers, []
+
+    def too_few(self: Batcher, jobs: Any) -> list[Any]:
+        calls.append(len(jobs))
+        return [] if len(calls) == 1 else real(self, jobs)
+
+    monkeypatch.setattr(Batcher, "answers", too_few)
+    with TestClient(make_app(predictor, limits=Limits(batches=1)), raise_server_exceptions=False) as client:
+        assert client.post("/predict", **rows_of(predictor)).status_code == 500
+        assert client.get("/health").json()["status"] == "ok"
+        assert client.post("/predict", **rows_of(predictor)).status_code == 200
+
+
+def test_health_means_that_a_request_would_be_answered(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batchers: list[Batcher] = []
+    real = Batcher.start
+    monkeypatch.setattr(Batcher, "start", lambda self: (batchers.append(self), real(self))[1])
+    with TestClient(make_app(predictor)) as client:
+        assert client.get("/health").status_code == 200
+        for worker in batchers[0].workers:
+            worker.get_loop().call_soon_threadsafe(worker.cancel)
+        deadline = time.monotonic() + 30
+        while client.get("/health").status_code == 200 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        reply = client.get("/health")
+        assert (reply.status_code, reply.json()["detail"]) == (503, "unavailable: no worker is running")
+
+
+def test_half_sent_requests_shut_nobody_out(predictor: Predictor, serve: Callable[..., str]) -> None:
+    import httpx
+
+    limits = Limits(header_seconds=1)
+    address = serve(make_app(predictor, limits=limits), limits)
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    half_sent = [socket.create_connection((host, int(port)), timeout=60) for _ in range(300)]
+    for connection in half_sent:
+        connection.sendall(b"POST /predict HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Ty")
+    assert httpx.get(f"{address}health", timeout=60).json()["status"] == "ok"
+    assert httpx.post(f"{address}predict", timeout=60, **rows_of(predictor)).status_code == 200
+    for connection in half_sent:
+        try:
+            assert connection.recv(1000) == b""
+        except ConnectionResetError:
+            pass
+        connection.close()
+
+
+def test_bytes_in_flight_have_a_budget(predictor: Predictor) -> None:
+    limits = Limits(megabytes_in_flight=0.1)
+    with TestClient(make_app(predictor, limits=limits)) as client:
+        for _ in range(3):  # what a request held is free again after it
+            reply = client.post("/predict", content=b"x" * 200_000, headers={"Content-Type": "image/png"})
+            assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
+            assert client.post("/predict", **PHOTO).status_code == 200
+
+
+def test_an_aborted_upload_is_nobodys_error(
+    predictor: Predictor, serve: Callable[..., str], caplog: pytest.LogCaptureFixture
+) -> None:
+    import httpx
+
+    address = serve(make_app(predictor))
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    for _ in range(5):
+        with socket.create_connection((host, int(port)), timeout=30) as aborted:
+            head = (
+                "POST /predict HTTP/1.1\r\nHost: a\r\nContent-Type: image/png\r\nContent-Length: 99\r\n\r\nx"
+            )
+            aborted.sendall(head.encode())
+    assert httpx.post(f"{address}predict", timeout=60, **rows_of(predictor)).status_code == 200
+    assert "Unexpected error" not in caplog.text
+
+
+def test_one_overflowing_row_leaves_the_others_alone(predictor: Predictor) -> None:
+    good = rows_of(predictor)["json"]["features"][0]
+    huge = "[" + ",".join(["3e38"] * predictor.width) + "]"
+    infinite = "[" + ",".join(["1e999"] * predictor.width) + "]"
+    body = f'{{"features": [{json.dumps(good)}, {huge}, {infinite}, {json.dumps(good)}]}}'
+    with TestClient(make_app(predictor)) as client:
+        reply = client.post("/predict?scores=true", content=body, headers=JSON)
+    assert reply.status_code == 200
+    predictions = reply.json()["predictions"]
+    assert ["error" in p for p in predictions] == [False, True, True, False]
+    assert predictions[0]["scores"] == predictions[3]["scores"]
+
+
+def test_pixels_are_counted_before_any_is_decoded(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hace.lab.serve.requests.read_image", lambda *a, **k: pytest.fail("decoded"))
+    with TestClient(make_app(predictor, limits=Limits(megapixels=0.01))) as client:
+        files = [("files", (f"{i}.png", png((60, 60)))) for i in range(3)]
+        reply = client.post("/predict", files=files)
+    assert reply.status_code == 413
+    assert "million pixels together" in reply.json()["detail"]
+
+
+def test_decoding_ends_with_the_request_it_was_for(
+    predictor: Predictor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hace.lab.serve import requests
+
+    read: list[str] = []
+    real = requests.read_image
+
+    def slow(name: str, **options: Any) -> Any:
+        read.append(name)
+        time.sleep(0.2)
+        return real(name, **options)
+
+    monkeypatch.setattr(requests, "read_image", slow)
+    with TestClient(make_app(predictor, limits=Limits(seconds=1))) as client:
+        files = [("files", (f"{i}.png", png())) for i in range(40)]
+        assert client.post("/predict", files=files).status_code == 503
+        time.sleep(1)
+        assert len(read) < 20
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [("LOCALHOST", "localhost"), ("localhost:8000", "localhost"), ("[::1]", "[::1]"), ("[::1]:80", "[::1]"), ("a:b:c", "")],
+)  # fmt: skip
+def test_names_of_hosts(header: str, name: str, predictor: Predictor) -> None:
+    assert host_name(header) == name
+    app = make_app(predictor, hosts=["localhost", "[::1]"])
+    with TestClient(app) as client:
+        assert client.get("/health", headers={"Host": header}).status_code == (200 if name else 403)
+
+
 def test_one_bad_request_of_a_batch_fails_alone(
     predictor: Predictor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch
 
+    from hace.lab.serve.batching import Batcher, Job
     from hace.lab.serve.predictor import Question
-    from hace.lab.serve.server import Batcher, Job
 
     real = Predictor.feature_outputs
 

@@ -266,6 +266,12 @@ class Predictor:
     def __repr__(self) -> str:
         return f"<Predictor: {self.run.config.kind} {self.run.id} over {self.hierarchy!r}>"
 
+    @property
+    def title(self) -> str:
+        """What people call the model: the name of its data."""
+        data = self.run.config.data
+        return Path(data.root).stem if data.root else data.name
+
     def predict(
         self,
         inputs: Any,
@@ -522,6 +528,11 @@ class ExportedPredictor(Predictor):
 
     def __repr__(self) -> str:
         return f"<Predictor: {self.path.name} over {self.hierarchy!r}>"
+
+    @property
+    def title(self) -> str:
+        """What people call the model: the name of its file."""
+        return self.path.stem
 
     @cached_property
     def calibration(self) -> Calibration:

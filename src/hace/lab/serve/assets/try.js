@@ -450,9 +450,17 @@ async function ask(items) {
     ? `${broken.length} of ${items.length} could not be read: ${broken[0].name}: ${broken[0].error}` : "";
 }
 
-const askFiles = (files) =>
-  ask([...files].filter((f) => f.type.startsWith("image/") || /\.(heic|heif|tiff?|bmp|ppm)$/i.test(f.name))
-    .map((file) => ({ name: file.webkitRelativePath || file.name || "pasted photo", file })));
+const isPhoto = (file) => file.type.startsWith("image/") || /\.(heic|heif|tiff?|bmp|ppm)$/i.test(file.name);
+
+async function askFiles(files) {
+  const photos = [...files].filter(isPhoto);
+  const skipped = [...files].filter((file) => !isPhoto(file));
+  if (photos.length) await ask(photos.map((file) => ({ name: file.webkitRelativePath || file.name || "pasted photo", file })));
+  if (skipped.length) {
+    const count = skipped.length === 1 ? "1 file was skipped, because it is not a photo" : `${skipped.length} files were skipped, because they are not photos`;
+    $("status").textContent = `${$("status").textContent} ${count}: ${skipped[0].name}.`.trim();
+  }
+}
 
 // Rows of numbers, one sample per line; text in front is its name.
 function rowsOf(text, width) {
