@@ -12,6 +12,7 @@ import pytest
 
 from hace import cli
 from hace.errors import DataError
+from hace.lab.runs import process
 from hace.lab.runs.run import read_run
 from hace.lab.train import train
 from hace.lab.train.train import plot_log
@@ -54,6 +55,24 @@ def test_presets_and_the_printed_configuration(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "again.yaml").write_text(printed)
     assert run("--config", str(tmp_path / "again.yaml"), "--print-config") == 0
     assert capsys.readouterr().out == printed
+
+
+def test_a_cpu_that_multiplies_bf16_does(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def printed(*options: str) -> str:
+        assert run("--device", "cpu", "--print-config", *options) == 0
+        return capsys.readouterr().out
+
+    # Tests run on processors of both kinds.
+    monkeypatch.setattr(process, "_multiplies_bf16", lambda: True)
+    shown = printed("--preset", "cifar100/resnet18")
+    assert "precision: bf16\n" in shown
+    assert "channels_last: true\n" in shown
+    assert "precision: fp32\n" in printed("--precision", "fp32")
+    assert "precision: fp32\n" in printed("--device", "cuda")
+    monkeypatch.setattr(process, "_multiplies_bf16", lambda: False)
+    assert "precision: fp32\n" in printed()
 
 
 @pytest.mark.slow

@@ -44,6 +44,18 @@ def fallback_note(name: str, device: torch.device) -> str:
     return "device=auto: no GPU here, so it trains on the CPU."
 
 
+def fast_settings(device: str) -> dict[str, Any]:
+    """Settings that make a training faster on this device: bf16 and channels last on a CPU with instructions for bf16."""
+    name = choose_device(device).type if device == "auto" else device
+    return {"precision": "bf16", "channels_last": True} if name == "cpu" and _multiplies_bf16() else {}
+
+
+def _multiplies_bf16() -> bool:
+    """Whether the CPU has AVX-512 or AMX instructions for bf16; False where this torch cannot tell."""
+    known = getattr(torch.cpu, "get_capabilities", dict)()
+    return bool(known.get("avx512_bf16") or known.get("amx_bf16"))
+
+
 def choose_workers(asked: int | None, device: torch.device) -> int:
     """How many processes read images."""
     if asked is not None:
