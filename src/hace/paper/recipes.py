@@ -191,7 +191,7 @@ _CONTROLS = "linear probes, fairly: HACE, cross-entropy and the controls"
 
 STUDIES: Mapping[str, Preset] = MappingProxyType(
     {
-        "paper-end-to-end": _paper_train(_BEST),
+        "paper-train": _paper_train(_BEST),
         "paper-fgvc": _paper_train(_FGVC, datasets=("aircraft",)),
         "paper-family": _paper_train(_FAMILY, datasets=("aircraft",), models=("resnet50",)),
         "paper-nabirds": _paper_train(_BIRDS, _NABIRDS, datasets=("nabirds",)),

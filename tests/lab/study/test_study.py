@@ -23,7 +23,7 @@ from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.comparison import choose
 from hace.lab.study.configurations import FAIR_RATES, ConfigurationKey
 from hace.lab.study.folder import read_study
-from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
+from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import METHODS, PRESETS, find_presets
 from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Pace, Tally, watching
@@ -57,7 +57,7 @@ def small(folder: Path, *more: str) -> list[str]:
 
 
 def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
-    configurations = plan("paper-end-to-end").configurations
+    configurations = plan("paper-train").configurations
     pairs = Counter((c.key.dataset, c.key.model) for c in configurations)
     assert set(pairs.values()) == {10}
     assert len(pairs) == 18
@@ -92,7 +92,7 @@ def test_sizes_of_other_grids(name: str, configurations: int) -> None:
 
 
 def test_studies_share_their_runs() -> None:
-    whole = {c.final(c.candidates[0]).identity("data") for c in plan("paper-end-to-end").configurations}
+    whole = {c.final(c.candidates[0]).identity("data") for c in plan("paper-train").configurations}
     for part in ("paper-fgvc", "paper-family"):
         assert {c.final(c.candidates[0]).identity("data") for c in plan(part).configurations} <= whole
 
@@ -160,9 +160,7 @@ def test_choices_shrink_a_study() -> None:
         (m, "cifar100", s) for m in ("hace", "sce") for s in (0, 1)
     }
     for scale, epochs, warmup in ((0.1, 30, 3), (0.001, 1, 0)):
-        config = (
-            plan("paper-end-to-end", epochs_scale=scale, only={"model": "vit_base"}).configurations[0].config
-        )
+        config = plan("paper-train", epochs_scale=scale, only={"model": "vit_base"}).configurations[0].config
         assert isinstance(config, TrainConfig)
         assert (config.epochs, config.warmup_epochs) == (epochs, warmup)
 
@@ -296,12 +294,7 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-probe",
             {"models": ("resnet50",)},
-            "models must come with fair-end-to-end or .* Got fair-probe.",
-        ),
-        (
-            "paper-fgvc",
-            {"models": ("resnet50",)},
-            "models must come with fair-end-to-end or .* Got paper-fgvc.",
+            "models must come with paper-train, fair-end-to-end or .* Got fair-probe.",
         ),
         ("fair-probe", {"seeds": 0}, "seeds must be at least 1. Got 0"),
         ("fair-probe", {"epochs_scale": 0.0}, "epochs_scale must be more than 0. Got 0"),
@@ -755,7 +748,7 @@ def test_end_to_end_on_images_without_a_test_split(
 @pytest.mark.slow
 def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A researcher wants to know what a study costs before fetching its data."""
-    assert main(["study", "paper-end-to-end", "paper-probe", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
+    assert main(["study", "paper-train", "paper-probe", "--out", str(tmp_path / "s"), "--dry-run"]) == 0
     out, err = capsys.readouterr()
     assert "--data-root nabirds=" in err
     assert "--features aircraft=" in err
@@ -768,9 +761,22 @@ def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.
     assert " 324 runs, 0 done" in out  # 18 pairs of ten, and 3 x (4 x 6 + 6 x 4) probes
     assert not (tmp_path / "s").exists()
     with pytest.raises(ConfigError, match="has no data"):
-        make_plan(find_presets("paper-end-to-end", ALL))
+        make_plan(find_presets("paper-train", ALL))
     with pytest.raises(ConfigError, match=r"A study must have at least one run\. Got none\."):
         make_plan({})
+
+
+def test_the_papers_experiment_on_your_own_images_with_one_model() -> None:
+    place = Choices(data_root={"birds": "photos"}, models=("resnet18",), settings={"image_size": 64})
+    configurations = make_plan(find_presets("paper-train", ALL), place).configurations
+    assert len(configurations) == 10
+    assert {c.key.model for c in configurations} == {"resnet18"}
+    assert {c.config.epochs for c in configurations} == {750}  # those of NABirds
+    train = configurations[0].config
+    speeds = [seconds_a_sample(replace(train, device=device), {}) for device in ("cpu", "cuda")]
+    assert 1 / speeds[0] == pytest.approx(300, rel=0.1)  # images per second of one core
+    assert speeds[0] / speeds[1] > 100
+    assert seconds_a_sample(replace(train, image_size=32), {}) > seconds_a_sample(train, {})
 
 
 def seconds(text: str) -> int:

@@ -14,7 +14,7 @@ from hace.data import DATASETS, Dataset, Features
 from hace.errors import ConfigError, DataError, HaceError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_counts
-from hace.lab.models import check_model_name
+from hace.lab.models import SMALL_IMAGE, check_model_name
 from hace.lab.runs.config import DataConfig, ProbeConfig, RunConfig, TrainConfig
 from hace.lab.runs.samples import coarse_nodes, data_of, has_siblings, known_labels
 from hace.lab.study.configurations import (
@@ -228,13 +228,13 @@ def _refuse_idle(choices: Choices, presets: Mapping[str, Preset]) -> None:
     """Refuse a choice that none of the presets has a use for, and names that timm does not know."""
     grids = [preset.labels for preset in presets.values()]
     fair = [preset for preset in presets.values() if preset.fixed is None]
-    trained = any(preset.kind == "train" for preset in fair)
+    trained = any(preset.kind == "train" for preset in presets.values())
     coarse, few, wrong = (any(getattr(grid, part) for grid in grids) for part in ("coarse", "fine", "wrong"))
     for name, fits, studies in (
         ("shares", coarse or wrong, "mixed-labels or noisy-labels"),
         ("fine", few, "low-shot"),
         ("coarse_to", coarse or few, "mixed-labels or low-shot"),
-        ("models", trained, "fair-end-to-end or another study that trains and chooses its rates"),
+        ("models", trained, "paper-train, fair-end-to-end or another study that trains"),
         ("rates", fair or not presets, "a fair study: the paper's follow from base_rate"),
         ("choose_by", all(preset.kind == "probe" for preset in fair), "a study of probes"),
     ):
@@ -272,7 +272,7 @@ def _refuse_stray(
 def _grid(preset: Preset, choices: Choices, dataset: str, source: DataConfig) -> Iterator[Configuration]:
     """The configurations of a preset on a dataset."""
     rows = [find_method(text) for text in choices.methods or preset.methods]
-    models = preset.models if choices.models is None or preset.fixed is not None else choices.models
+    models = choices.models or preset.models
     for model in models if preset.kind == "train" else (behind(source),):
         base = _base(preset, dataset, model, source, choices)
         for labels in choices.labels(preset).situations():
@@ -347,10 +347,14 @@ GMACS = {
     "vit_base": (5.60, 17.6),
 }
 SUSTAINED = 50e12  # operations per second, of an ordinary accelerator
+TRAIN_SPEED = (
+    280e9  # operations per second, of one core with instructions for bf16: ResNet-18 at 64 px, measured
+)
 PROBE_SPEED = 50e9  # operations per second, of one thread of an ordinary processor
 SECONDS_A_RUN = 0.3  # to read the data, evaluate the model and write the result
 RULE = (
-    f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator; probes at "
+    f"by rule of thumb: training at {SUSTAINED / 1e12:.0f} TFLOP/s, an ordinary accelerator, or with device=cpu at "
+    f"{TRAIN_SPEED / 1e9:.0f} GFLOP/s, one core with instructions for bf16; probes at "
     f"{PROBE_SPEED / 1e9:.0f} GFLOP/s, one thread; {SECONDS_A_RUN:g} s for what surrounds a run"
 )
 # Public datasets by classes, nodes and training samples: enough to price a study of them.
@@ -496,8 +500,10 @@ class Survey:
 def seconds_a_sample(config: RunConfig, about: Mapping[str, Any]) -> float:
     """Seconds per sample and epoch, by rule of thumb."""
     if isinstance(config, TrainConfig):
-        small = config.data.name in ("cifar100", "synthetic") or (config.image_size or 224) < 64
+        side = config.image_size or DATASETS[config.data.name].size or 224
+        small_form = side <= SMALL_IMAGE
         gmacs = GMACS.get(config.model, GMACS["resnet50"])  # a model that is not listed counts as a ResNet-50
-        return 6e9 * gmacs[0 if small else 1] / SUSTAINED
+        at_side = gmacs[0] * (side / 32) ** 2 if small_form else gmacs[1] * (side / 224) ** 2
+        return 6e9 * at_side / (TRAIN_SPEED if config.device == "cpu" else SUSTAINED)
     # Forward and the gradient of the weights, two operations each; features need no gradient.
     return 4 * (about["features"] or 0) * about["nodes"] / PROBE_SPEED
