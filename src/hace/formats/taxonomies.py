@@ -8,10 +8,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hace.errors import ConfigError, FormatError, HierarchyError, listed
 from hace.formats.draft import Draft, SourceText, quoted
+from hace.hierarchy.build import PathTree
 from hace.hierarchy.matching import AUTHOR
 
 RANKS = (
@@ -27,20 +28,28 @@ NUMBERED = re.compile(r"(\S+)\s+[-:]\s+(\S.*)", re.DOTALL)
 _ROW_OF_LINEAGE = re.compile(r"([^\t,]*)[\t,]\s*\"?([a-z]{1,2}__[^\t,]*)")
 _SEPARATORS = (" > ", ">", ";", "|", "\t")
 _SPECIESNET = "class order family genus species".split()
-Place = tuple[str, str, str]  # rank, the name that makes the id, the name to show
+Step = tuple[str, str, str]  # of a path: rank, the name that makes the id, the name to show
 
 
 def resolved(pairs: Iterable[tuple[str, str]], taken: Iterable[str]) -> dict[str, str]:
     """Other names with the id of the one node that has them; a name of several nodes resolves to none."""
-    found: dict[str, str] = {}
+    id_of: dict[str, str] = {}
     several = set(taken)
     for name, id in pairs:
-        if name and found.setdefault(name, id) != id:
+        if name and id_of.setdefault(name, id) != id:
             several.add(name)
-    return {name: id for name, id in found.items() if name not in several}
+    return {name: id for name, id in id_of.items() if name not in several}
 
 
 # ---------------------------------------------------------------------- path lists
+
+
+class PathLine(NamedTuple):
+    """A line of a path list: its text, the id or name in front of the path, and the path."""
+
+    text: str
+    id: str
+    path: str
 
 
 def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
@@ -48,43 +57,90 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
 
     Lines that begin with "#" are comments. A line may end at an inner node. Prefixes such as "f__" are ranks.
     """
-    lines = [line.strip() for _, line in source.lines() if not line.lstrip().startswith("#")]
-    if not lines:
+    texts = [line.strip() for _, line in source.lines() if not line.lstrip().startswith("#")]
+    if not texts:
         raise FormatError(f"{source.name}: must list paths such as 'A > B'. Got comments alone.")
-    if len(lines) > 1 and not LINEAGE.search(lines[0]) and all(LINEAGE.search(line) for line in lines[1:]):
-        lines = lines[1:]  # a header, such as "Feature ID<tab>Taxon"
-    split = [NUMBERED.fullmatch(line) for line in lines]
-    numbered, lineages = all(split), all(LINEAGE.search(line) for line in lines)
+    if len(texts) > 1 and not LINEAGE.search(texts[0]) and all(map(LINEAGE.search, texts[1:])):
+        texts = texts[1:]  # a header, such as "Feature ID<tab>Taxon"
+    numbered = all(map(NUMBERED.fullmatch, texts))
+    lineages = all(map(LINEAGE.search, texts))
     if lineages:
-        split = [_ROW_OF_LINEAGE.match(line) for line in lines]
-    ids = [found[1].strip('" ') if found else "" for found in split] if numbered or lineages else []
-    texts = [found[2] if found else line for found, line in zip(split, lines, strict=True)] if ids else lines
-    mark = separator or (";" if lineages else _separator(source, texts))
-    ended = all(text.endswith(mark) for text in texts)  # as SILVA writes them
-    paths = [tuple(part.strip(' "') for part in text.split(mark)[: -1 if ended else None]) for text in texts]
-    if lineages:
-        paths = [tuple(part for part in path if not part.endswith("__")) for path in paths]
-    for text, path in zip(lines, paths, strict=True):
-        if "" in path or not path or any(part.strip(mark.strip() or None) != part for part in path):
-            source.problems.broken(None, f"every part of a path must have a name. Got {quoted(text)}.")
+        lines = [_split(text, _ROW_OF_LINEAGE.match(text)) for text in texts]
+    elif numbered:
+        lines = [_split(text, NUMBERED.fullmatch(text)) for text in texts]
+    else:
+        lines = [PathLine(text, "", text) for text in texts]
+    mark = separator or (";" if lineages else _separator(source, [line.path for line in lines]))
+    paths = _names_of_paths(source, lines, mark, lineages)
+    if numbered:
+        _check_distinct(source, [line.id for line in lines], paths)
+    return _draft_of_paths(source, lines, paths, mark, numbered)
+
+
+def _split(text: str, match: re.Match[str] | None) -> PathLine:
+    """A line whose pattern has groups for the id and for the path; without a match the line is the path."""
+    return PathLine(text, match[1].strip('" '), match[2]) if match else PathLine(text, "", text)
+
+
+def _names_of_paths(
+    source: SourceText, lines: Sequence[PathLine], mark: str, lineages: bool
+) -> list[tuple[str, ...]]:
+    """The names of each path, from the top down."""
+    all_end_with_mark = all(line.path.endswith(mark) for line in lines)  # as SILVA writes them
+    paths = []
+    for line in lines:
+        names = [part.strip(' "') for part in line.path.split(mark)]
+        if all_end_with_mark:
+            names = names[:-1]
+        if lineages:  # "s__" is an unknown species
+            names = [name for name in names if not name.endswith("__")]
+        bare_mark = mark.strip() or None
+        if not names or any(not name or name.strip(bare_mark) != name for name in names):
+            source.problems.broken(None, f"every part of a path must have a name. Got {quoted(line.text)}.")
+        paths.append(tuple(names))
     source.problems.raise_broken()
-    if numbered and (twice := _repeated(ids) or _repeated(paths)):
+    return paths
+
+
+def _check_distinct(source: SourceText, ids: Sequence[str], paths: Sequence[tuple[str, ...]]) -> None:
+    """Refuse an id, or a path, that is there twice."""
+    twice = _repeated(ids) or _repeated(paths)
+    if twice:
         raise HierarchyError(f"{source.name}: every path must have its own id. Got {quoted(twice)} twice.")
+
+
+def _draft_of_paths(
+    source: SourceText,
+    lines: Sequence[PathLine],
+    paths: Sequence[tuple[str, ...]],
+    mark: str,
+    numbered: bool,
+) -> Draft:
+    """What the lines stand for: numbers are ids, other words in front of a path are names that resolve to its end."""
     joined = f" {mark.strip()} " if mark.strip() else " > "
-    other: dict[tuple[Place, ...], list[str]] = {}
-    for path, id in zip(paths, ids or [""] * len(paths), strict=True):
-        other.setdefault(tuple(map(_place, path)), []).extend([joined.join(path), "" if numbered else id])
-    own = dict(zip(other, ids, strict=True)) if numbered else {}
-    return _of_places(source, other, own, joined)
+    tree: PathTree[Step] = PathTree()
+    other_names: dict[int, list[str]] = {}
+    own_ids: dict[int, str] = {}
+    for line, path in zip(lines, paths, strict=True):
+        place = tree.add(map(_step, path))
+        names = other_names.setdefault(place, [])
+        names.append(joined.join(path))
+        if numbered:
+            own_ids[place] = line.id
+        else:
+            names.append(line.id)
+    return _draft_of_tree(source, tree, other_names, own_ids, joined)
 
 
 def _repeated(values: Sequence[Any]) -> Any:
     return next((value for value, count in Counter(values).items() if count > 1), None)
 
 
-def _place(name: str) -> Place:
-    found = _PREFIX.fullmatch(name)
-    return (_LETTERS.get(found[1], ""), name, found[2]) if found and found[2] else ("", name, name)
+def _step(name: str) -> Step:
+    match = _PREFIX.fullmatch(name)
+    if match and match[2]:
+        return _LETTERS.get(match[1], ""), name, match[2]
+    return "", name, name
 
 
 def _separator(source: SourceText, texts: Sequence[str]) -> str:
@@ -97,34 +153,51 @@ def _separator(source: SourceText, texts: Sequence[str]) -> str:
     )
 
 
-def _of_places(
+def _draft_of_tree(
     source: SourceText,
-    other: Mapping[tuple[Place, ...], Sequence[str]],
-    own: Mapping[tuple[Place, ...], str],
-    joined: str,
+    tree: PathTree[Step],
+    other_names: Mapping[int, Sequence[str]],
+    own_ids: Mapping[int, str],
+    mark: str,
 ) -> Draft:
-    """Nodes at the ends of paths, with other names, and above them.
-
-    Ids are a node's own, else its name where it is its alone, else with its rank, else with all that is above it.
-    """
-    places = dict.fromkeys(path[:k] for path in other for k in range(1, len(path) + 1))
-    counts = Counter(place[-1][1] for place in places)
-    ranked = Counter(place[-1][:2] for place in places)
-    draft, id_of = Draft(flat=True), {}
-    for place in places:
-        rank, key, name = place[-1]
-        id = key if counts[key] == 1 else f"{rank}:{key}" if rank and ranked[rank, key] == 1 else ""
-        id = own.get(place, "" if own else id)
-        id_of[place] = id = id or joined.join(part for _, part, _ in place)
+    """A node for every place of a tree of paths. Places at the ends of paths may have other names, and ids of their own."""
+    draft = Draft(flat=True)
+    draft.nodes = _ids_of_steps(tree, own_ids, mark)
+    for id, (rank, _, name) in zip(draft.nodes, tree.keys, strict=True):
         draft.names[id] = name
-        draft.ranks |= {id: rank} if rank else {}
-    draft.nodes = list(id_of.values())
+        if rank:
+            draft.ranks[id] = rank
     if twice := _repeated(draft.nodes):
         raise HierarchyError(f"{source.name}: ids must be unique. Got {quoted(twice)} at two places.")
-    draft.edges = [(id_of[place[:-1]], id) for place, id in id_of.items() if len(place) > 1]
-    pairs = [(name, id_of[path]) for path, names in other.items() for name in names]
-    draft.synonyms = resolved(pairs, [*draft.nodes, *(draft.names.values() if not own else ())])
+    draft.edges = [
+        (draft.nodes[parent], id) for id, parent in zip(draft.nodes, tree.parents, strict=True) if parent >= 0
+    ]
+    pairs = [(name, draft.nodes[place]) for place, names in other_names.items() for name in names]
+    taken = draft.nodes if own_ids else [*draft.nodes, *draft.names.values()]
+    draft.synonyms = resolved(pairs, taken)
     return draft
+
+
+def _ids_of_steps(tree: PathTree[Step], own_ids: Mapping[int, str], mark: str) -> list[str]:
+    """The id of each place: its own, else its name if no other place has it, else with its rank, else its whole path.
+
+    Where some places bring ids, the others get their paths.
+    """
+    counts = Counter(key for _, key, _ in tree.keys)
+    counts_by_rank = Counter((rank, key) for rank, key, _ in tree.keys)
+    ids: list[str] = []
+    paths: list[str] | None = None
+    for place, (rank, key, _) in enumerate(tree.keys):
+        if place in own_ids:
+            ids.append(own_ids[place])
+        elif not own_ids and counts[key] == 1:
+            ids.append(key)
+        elif not own_ids and rank and counts_by_rank[rank, key] == 1:
+            ids.append(f"{rank}:{key}")
+        else:
+            paths = paths or tree.joined([step[1] for step in tree.keys], mark)
+            ids.append(paths[place])
+    return ids
 
 
 def parse_speciesnet(source: SourceText) -> Draft:
@@ -158,33 +231,39 @@ def rank_paths(
     A node is its rank, its name and what is above it. A species given by its epithet alone is named with its genus. `others`
     says what the other names are: a scientificName with its taxonRank is a node below the ranks.
     """
-    about = [name.casefold() for name in others]
-    flat = "scientificname" in about and "taxonrank" in about and "species" not in ranks
-    placed: dict[tuple[Place, ...], list[str]] = {}
-    without = 0
+    kinds = [name.casefold() for name in others]
+    names_taxon = "scientificname" in kinds and "taxonrank" in kinds and "species" not in ranks
+    tree: PathTree[Step] = PathTree()
+    other_names: dict[int, list[str]] = {}
+    unnamed = 0
     for _, cells, more in rows:
-        names = dict(zip(ranks, (cell.strip() for cell in cells), strict=True))
-        if flat:
-            said = dict(zip(about, (cell.strip() for cell in more), strict=True))
-            if _SYNONYM.search(said.get("taxonomicstatus", "")):
+        name_of = {rank: cell.strip() for rank, cell in zip(ranks, cells, strict=True)}
+        if names_taxon:
+            about = {kind: cell.strip() for kind, cell in zip(kinds, more, strict=True)}
+            if _SYNONYM.search(about.get("taxonomicstatus", "")):
                 continue
-            names[said["taxonrank"].casefold() or "species"] = AUTHOR.sub("", said["scientificname"])
-        if about:
-            more = [name for name, kind in zip(more, about, strict=True) if kind not in _NOT_NAMES]
-        epithet, genus = names.get("species", ""), names.get("genus", "")
-        if epithet and genus and " " not in epithet and (epithet != genus or genus.islower()):
-            names["species"] = f"{genus} {epithet}"
-        path = tuple((rank, name, name) for rank, name in names.items() if name)
+            name_of[about["taxonrank"].casefold() or "species"] = AUTHOR.sub("", about["scientificname"])
+        if kinds:
+            more = [name for name, kind in zip(more, kinds, strict=True) if kind not in _NOT_NAMES]
+        _complete_epithet(name_of)
+        path = [(rank, name, name) for rank, name in name_of.items() if name]
         if path:
-            placed.setdefault(path, []).extend(more)
+            other_names.setdefault(tree.add(path), []).extend(more)
         else:
-            without += 1
-    if not placed:
+            unnamed += 1
+    if not other_names:
         raise FormatError(f"{source.name}: must name taxa. Got empty ranks alone.")
-    draft = _of_places(source, placed, {}, "/")
-    if without:
-        draft.notes.append(f"{without:,} rows name no taxon (such as blank) and are left out")
+    draft = _draft_of_tree(source, tree, other_names, {}, "/")
+    if unnamed:
+        draft.notes.append(f"{unnamed:,} rows name no taxon (such as blank) and are left out")
     return draft
+
+
+def _complete_epithet(name_of: dict[str, str]) -> None:
+    """A species given by its epithet alone gets the name of its genus in front."""
+    epithet, genus = name_of.get("species", ""), name_of.get("genus", "")
+    if epithet and genus and " " not in epithet and (epithet != genus or genus.islower()):
+        name_of["species"] = f"{genus} {epithet}"
 
 
 # ---------------------------------------------------------------------- taxa with ids of their parents

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
 
@@ -24,6 +24,9 @@ PATH_MARK = " > "  # between the names of a path that is one text
 _MERGE = ' ids="merged" makes one node of a class and the group of its name.'
 # pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
 _PANDAS_MISSING = ("NAType", "NaTType")
+# Ids made of paths grow with the square of the depth: a chain of 100,000 names would take gigabytes.
+_MAX_PATH_CHARACTERS = 1 << 28
+Key = TypeVar("Key")
 
 
 class Frame(Protocol):
@@ -153,70 +156,147 @@ def edges_of_parents(
     return list(index), _pairs(flat), problems
 
 
+class PathTree(Generic[Key]):
+    """Paths from the top down, merged where they begin alike. A place is a number; parents come first; -1 is above the tops."""
+
+    def __init__(self) -> None:
+        self.parents: list[int] = []
+        self.keys: list[Key] = []  # the last step of each place
+        self._place_of: dict[tuple[int, Key], int] = {}
+
+    def add(self, path: Iterable[Key]) -> int:
+        """The place at the end of a path."""
+        place = -1
+        for key in path:
+            parent, place = place, self._place_of.setdefault((place, key), len(self.keys))
+            if place == len(self.keys):
+                self.parents.append(parent)
+                self.keys.append(key)
+        return place
+
+    def path(self, place: int) -> list[Key]:
+        """The steps from the top down to a place."""
+        upward = []
+        while place >= 0:
+            upward.append(self.keys[place])
+            place = self.parents[place]
+        return upward[::-1]
+
+    def depths(self) -> list[int]:
+        """The number of steps to each place, 1 at the tops."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return depths
+
+    def joined(self, names: Sequence[str], mark: str) -> list[str]:
+        """The names on the way to each place, in one text."""
+        texts: list[str] = []
+        length = 0
+        for name, parent in zip(names, self.parents, strict=True):
+            text = name if parent < 0 else f"{texts[parent]}{mark}{name}"
+            length += len(text)
+            if length > _MAX_PATH_CHARACTERS:
+                raise HierarchyError(
+                    f"Paths are too deep to be ids: they must have at most {_MAX_PATH_CHARACTERS:,} characters together. "
+                    "Give the nodes names that are unique."
+                )
+            texts.append(text)
+        return texts
+
+
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
     check_choice("ids", ids, ("name", "merged", "level", "path"), HierarchyError)
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
-    frame = frame_rows(paths, "paths")
-    paths = frame[1] if frame is not None else [paths] if isinstance(paths, str) else list(paths)
-    if frame is not None and len(frame[0]) == 1:
-        paths = [path_parts(cell) if isinstance(cell, str) else (cell,) for (cell,) in paths]
-        frame = None if any(len(row) > 1 for row in paths) else frame
-    elif frame is None and any(isinstance(row, str) and PATH_MARK in row for row in paths):
-        paths = [path_parts(row) if isinstance(row, str) else row for row in paths]
-    if frame is not None:
-        level_names = tuple(frame[0]) if level_names is None else level_names
-    levels = None if level_names is None else tuple(str(name) for name in level_names)
+    rows, header = _rows_of_paths(paths)
+    names = header if level_names is None else level_names
+    levels = None if names is None else tuple(str(name) for name in names)
     problems: list[str] = []
-    rows: dict[tuple[str, ...], int] = {}
-    for number, row in enumerate(paths, start=1):
-        cells = _cells(row, number, problems)
-        if ids == "merged":
-            cells = tuple(cell for above, cell in zip((None, *cells), cells, strict=False) if cell != above)
-        if levels is not None and len(cells) > len(levels):
-            problems.append(f"Row {number} has {len(cells)} names, but level_names only {len(levels)}.")
-        elif cells:
-            rows.setdefault(cells, number)
-    places = dict.fromkeys(row[:k] for row in rows for k in range(1, len(row) + 1))  # parents first
-    inner = {place[:-1] for place in places}
-    above = [(number, row[-1]) for row, number in rows.items() if row in inner]
-    if above and ids == "merged":  # a class is lost; else the row is a label above the classes
-        others = _others(len(above) - 1, "row")
-        problems.append(
-            f"Row {above[0][0]} ends at {above[0][1]!r}, which has classes below it in other rows{others}. A class must be a "
-            'leaf. Give it another name than its group, or use ids="level".'
-        )
-    index: dict[str, int] = {}
-    names: dict[str, str] = {}
+    tree: PathTree[str] = PathTree()
+    row_of_end: dict[int, int] = {}  # the place at the end of a row: the first such row
+    for number, row in enumerate(rows, start=1):
+        path = _cells(row, number, problems)
+        if ids == "merged":  # a name below itself is one node
+            path = tuple(name for above, name in zip((None, *path), path, strict=False) if name != above)
+        if levels is not None and len(path) > len(levels):
+            problems.append(f"Row {number} has {len(path)} names, but level_names only {len(levels)}.")
+        elif path:
+            row_of_end.setdefault(tree.add(path), number)
+    if ids == "merged":
+        _report_classes_above_others(tree, row_of_end, problems)
+    place_ids = _place_ids(tree, ids, levels)
+    place_of: dict[str, int] = {}  # id: the first place that has it
+    shared: dict[str, int] = {}  # id: the second place that has it
+    for place, id in enumerate(place_ids):
+        if place_of.setdefault(id, place) != place:
+            shared.setdefault(id, place)
+    if shared:
+        problems.append(_shared_id_problem(tree, place_of, shared, ids))
+    index = {id: i for i, id in enumerate(place_of)}
     flat: list[int] = []
-    at: dict[tuple[str, ...], int] = {}  # index of the id that each place got
-    first: list[tuple[str, ...]] = []  # the place that made each id
-    repeated: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}  # id: two places that have it
-    for place in places:
-        key = place[-1]
-        if ids == "path":
-            key = "/".join(place)
-        elif ids == "level" and place in inner:
-            key = f"{levels[len(place) - 1] if levels else len(place)}:{place[-1]}"
-        names[key] = place[-1]
-        at[place] = index.setdefault(key, len(index))
-        if at[place] < len(first):
-            repeated.setdefault(key, (first[at[place]], place))
-            continue
-        first.append(place)
-        if len(place) > 1:
-            flat += (at[place[:-1]], at[place])
-    if repeated:
-        key, two = next(iter(repeated.items()))
-        where = " and ".join(" / ".join(place) for place in two)
-        others = _others(len(repeated) - 1, "name")
-        finer = {"level": ', or use ids="path"', "path": ""}.get(ids, ', or use ids="level" or ids="path"')
-        remedy = _MERGE if two[1][:-1] == two[0] and ids == "name" else ""
+    for id, place in place_of.items():
+        if tree.parents[place] >= 0:
+            flat += (index[place_ids[tree.parents[place]]], index[id])
+    names_of = {id: tree.keys[place] for id, place in place_of.items()}
+    return PathTable(list(index), _pairs(flat), names_of, levels, problems)
+
+
+def _rows_of_paths(paths: Any) -> tuple[Iterable[Any], Sequence[str] | None]:
+    """One row of names per path, and the columns of a table. Texts such as "Home > Garden > Pots" are split."""
+    frame = frame_rows(paths, "paths")
+    if frame is None:
+        rows = [paths] if isinstance(paths, str) else list(paths)
+        if any(isinstance(row, str) and PATH_MARK in row for row in rows):
+            rows = [path_parts(row) if isinstance(row, str) else row for row in rows]
+        return rows, None
+    header, rows = frame
+    if len(header) == 1:
+        rows = [path_parts(cell) if isinstance(cell, str) else (cell,) for (cell,) in rows]
+        if any(len(row) > 1 for row in rows):
+            return rows, None  # the one column's name is not that of a level
+    return rows, header
+
+
+def _report_classes_above_others(
+    tree: PathTree[str], row_of_end: Mapping[int, int], problems: list[str]
+) -> None:
+    """Merging a class with the group of its name loses the class if the group has other classes."""
+    inner = set(tree.parents)
+    above = [(number, tree.keys[place]) for place, number in row_of_end.items() if place in inner]
+    if above:
+        number, name = above[0]
         problems.append(
-            f"{key!r} is at two places: {where}{others}. Give them different names{finer}.{remedy}"
+            f"Row {number} ends at {name!r}, which has classes below it in other rows{_others(len(above) - 1, 'row')}. "
+            'A class must be a leaf. Give it another name than its group, or use ids="level".'
         )
-    return PathTable(list(index), _pairs(flat), names, levels, problems)
+
+
+def _place_ids(tree: PathTree[str], ids: str, levels: Sequence[str] | None) -> list[str]:
+    """The id of each place: its path, its name with its level, or its name."""
+    if ids == "path":
+        return tree.joined(tree.keys, "/")
+    if ids != "level":
+        return tree.keys
+    inner = set(tree.parents)
+    return [
+        f"{levels[depth - 1] if levels else depth}:{name}" if place in inner else name
+        for place, (name, depth) in enumerate(zip(tree.keys, tree.depths(), strict=True))
+    ]
+
+
+def _shared_id_problem(
+    tree: PathTree[str], place_of: Mapping[str, int], shared: Mapping[str, int], ids: str
+) -> str:
+    """What to say of ids that several places have."""
+    id, second = next(iter(shared.items()))
+    first = place_of[id]
+    where = " and ".join(" / ".join(tree.path(place)) for place in (first, second))
+    finer = {"level": ', or use ids="path"', "path": ""}.get(ids, ', or use ids="level" or ids="path"')
+    merge = _MERGE if tree.parents[second] == first and ids == "name" else ""
+    others = _others(len(shared) - 1, "name")
+    return f"{id!r} is at two places: {where}{others}. Give them different names{finer}.{merge}"
 
 
 def path_parts(text: str) -> tuple[str, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from typing import Any, NamedTuple
@@ -65,35 +65,40 @@ def _spellings(h: Hierarchy) -> Iterator[tuple[str, int]]:
 
 def match(h: Hierarchy, names: Sequence[str]) -> list[Match]:
     """See :meth:`hace.Hierarchy.match`."""
-    ids, found = {node: v for v, node in enumerate(h.nodes)}, {}
+    ids = frozenset(h.nodes)
     known, display = known_names(h), frozenset(h.names)
-    waiting = []
+    matches: dict[str, Match] = {}
     for name in dict.fromkeys(names):
         if name in known:
-            v = known[name]
             how = "id" if name in ids else "name" if name in display else "synonym"
-            found[name] = Match(name, h.nodes[v], how)
-        else:
-            waiting.append(name)
-    steps = {"spelling": _plain, "without author": _without_author, "close": _loose}
-    for how, key in steps.items():
-        waiting = [name for name in waiting if name not in found]
+            matches[name] = Match(name, h.nodes[known[name]], how)
+    for how, key in {"spelling": _plain, "without author": _without_author, "close": _loose}.items():
+        waiting = [name for name in dict.fromkeys(names) if name not in matches]
         if not waiting:
             break
-        wanted: dict[str, set[int]] = {key(name): set() for name in waiting}
-        for text, v in _spellings(h):
-            if (plain := key(text)) in wanted:
-                wanted[plain].add(v)
-        for name in waiting:
-            nodes = sorted(wanted[key(name)])
-            if len(nodes) == 1:
-                found[name] = Match(name, h.nodes[nodes[0]], how)
-            elif nodes:
-                found[name] = Match(name, None, "ambiguous", tuple(h.nodes[v] for v in nodes[:_CANDIDATES]))
-    unknown = [name for name in waiting if name not in found]
+        matches |= _match_by(h, waiting, how, key)
+    unknown = [name for name in dict.fromkeys(names) if name not in matches]
     for name, candidates in _nearest(h, unknown):
-        found[name] = Match(name, None, "unknown", candidates)
-    return [found[name] for name in names]
+        matches[name] = Match(name, None, "unknown", candidates)
+    return [matches[name] for name in names]
+
+
+def _match_by(h: Hierarchy, names: Sequence[str], how: str, key: Callable[[str], str]) -> dict[str, Match]:
+    """Matches of the names whose key is that of a node's name; several such nodes are ambiguous."""
+    nodes_of: dict[str, set[int]] = {key(name): set() for name in names}
+    for spelling, v in _spellings(h):
+        plain = key(spelling)
+        if plain in nodes_of:
+            nodes_of[plain].add(v)
+    matches: dict[str, Match] = {}
+    for name in names:
+        nodes = sorted(nodes_of[key(name)])
+        if len(nodes) == 1:
+            matches[name] = Match(name, h.nodes[nodes[0]], how)
+        elif nodes:
+            candidates = tuple(h.nodes[v] for v in nodes[:_CANDIDATES])
+            matches[name] = Match(name, None, "ambiguous", candidates)
+    return matches
 
 
 def _nearest(h: Hierarchy, names: Sequence[str]) -> Iterator[tuple[str, tuple[str, ...]]]:
@@ -138,38 +143,59 @@ def within(
         raise HierarchyError("names must hold at least one class. Got none.")
     if below is not None:
         h = _below(h, str(below))
-    texts = [as_id(name, "names") for name in names]
-    kept = [text for text in texts if corrections.get(text, "") is not None]
-    known = known_names(h)
-    strange = [id for id in (corrections.get(text) for text in kept) if id is not None and id not in known]
-    if strange:
-        raise HierarchyError(f"matches must lead to nodes of the taxonomy. Got {listed(strange)}.")
-    fixed = {text: h.nodes[known[str(corrections[text])]] for text in kept if text in corrections}
-    found = {m.name: m for m in match(h, [text for text in kept if text not in fixed])}
-    open_ = [m for m in found.values() if m.id is None]
-    if open_:
-        lines = [match_line(h, m) for m in open_[:_SHOWN]]
-        more = f"; here are the first {_SHOWN}" if len(open_) > _SHOWN else ""
-        hand = f"{len(open_):,} of {len(texts):,} names must be matched by hand{more}."
-        remedy = "Correct them with matches={name: id}, None to leave one out (on the command line: --matches FILE.csv)."
-        raise HierarchyError([f"{hand} {remedy}", *lines])
-    ids = {text: fixed[text] if text in fixed else str(found[text].id) for text in kept}
-    twice = [id for id, count in Counter(ids[text] for text in kept).items() if count > 1]
-    if twice:
-        both = [text for text in kept if ids[text] == twice[0]]
-        raise HierarchyError(
-            f"Each class must be a node of its own. {listed(both)} are all {twice[0]!r}"
-            f"{f', and {len(twice) - 1:,} more nodes are named twice' if len(twice) > 1 else ''}. Name each node once."
-        )
-    part = h.subset([ids[text] for text in kept])
+    id_of = _nodes_of_names(h, [as_id(name, "names") for name in names], corrections)
+    _check_one_name_each(id_of)
+    part = h.subset(list(id_of.values()))
     if ranks is not None:
         part = _of_ranks(part, set(ranks))
-    if not part.rooted and len(part.tops) == 1 and part.level_names is None and part.num_nodes > 1:
-        # The one top that is left is the root.
+    only_top_is_root = not part.rooted and len(part.tops) == 1 and part.level_names is None
+    if only_top_is_root and part.num_nodes > 1:
         part = part._derive(part.nodes, part.edges, part.leaves, rooted=None)
-    part = part.collapse_unary() if collapse else part
-    also = {text: id for text, id in ids.items() if text != id and text not in part._index}
-    return with_synonyms(part, also)
+    if collapse:
+        part = part.collapse_unary()
+    return with_synonyms(
+        part, {name: id for name, id in id_of.items() if name != id and name not in part._index}
+    )
+
+
+def _nodes_of_names(
+    h: Hierarchy, names: Sequence[str], corrections: Mapping[str, str | None]
+) -> dict[str, str]:
+    """The id of each name: by hand where there is a correction (None leaves the name out), else by matching."""
+    wanted = [name for name in names if corrections.get(name, "") is not None]
+    by_hand = {name: str(corrections[name]) for name in wanted if name in corrections}
+    known = known_names(h)
+    unknown = [id for id in by_hand.values() if id not in known]
+    if unknown:
+        raise HierarchyError(f"matches must lead to nodes of the taxonomy. Got {listed(unknown)}.")
+    matches = {m.name: m for m in match(h, [name for name in wanted if name not in by_hand])}
+    unmatched = [m for m in matches.values() if m.id is None]
+    if unmatched:
+        raise HierarchyError(_unmatched_lines(h, unmatched, len(names)))
+    return {
+        name: h.nodes[known[by_hand[name]]] if name in by_hand else str(matches[name].id) for name in wanted
+    }
+
+
+def _unmatched_lines(h: Hierarchy, unmatched: Sequence[Match], total: int) -> list[str]:
+    """How many names need a hand, the remedy, and the first of them with what they may mean."""
+    first = f"; here are the first {_SHOWN}" if len(unmatched) > _SHOWN else ""
+    return [
+        f"{len(unmatched):,} of {total:,} names must be matched by hand{first}. Correct them with matches={{name: id}}, None to "
+        "leave one out (on the command line: --matches FILE.csv).",
+        *(match_line(h, m) for m in unmatched[:_SHOWN]),
+    ]
+
+
+def _check_one_name_each(id_of: Mapping[str, str]) -> None:
+    """Refuse several names of one node."""
+    repeated = [id for id, count in Counter(id_of.values()).items() if count > 1]
+    if repeated:
+        names = [name for name, id in id_of.items() if id == repeated[0]]
+        more = f", and {len(repeated) - 1:,} more nodes are named twice" if len(repeated) > 1 else ""
+        raise HierarchyError(
+            f"Each class must be a node of its own. {listed(names)} are all {repeated[0]!r}{more}. Name each node once."
+        )
 
 
 def match_line(h: Hierarchy, found: Match) -> str:
@@ -223,11 +249,11 @@ class Migration:
 
     old: Hierarchy
     new: Hierarchy
-    nodes: IntArray  # int64 (N,): for each old node the new one, -1 where it went
+    nodes: IntArray  # int64 (N,): for each old node the new one, -1 if it was removed
     cases: tuple[str, ...]  # for each old node "kept", "renamed", "merged", "split" or "dropped"
 
     def labels(self, labels: Any) -> IntArray:
-        """New node indices of old labels: names or ids, or node indices of the old version; -1 where a class went."""
+        """New node indices of old labels: names or ids, or node indices of the old version; -1 if the class was removed."""
         return self.nodes[self._indices(labels)]
 
     def _indices(self, labels: Any) -> IntArray:
@@ -293,54 +319,91 @@ class Migration:
 
 def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict: bool) -> Migration:
     """See :meth:`hace.Hierarchy.migrate`."""
-    sources, targets = known_names(old), known_names(new)
-    stray = [str(key) for key in mapping if str(key) not in sources]
-    ends: dict[int, list[str]] = {}
-    for key, value in mapping.items():
-        several = isinstance(value, Iterable) and not isinstance(value, str)
-        parts = [] if value is None else [str(v) for v in value] if several else [str(value)]
-        if str(key) in sources:
-            ends[sources[str(key)]] = parts
-    lost = [end for parts in ends.values() for end in parts if end not in targets]
-    problems = []
-    if stray:
-        problems.append(f"mapping must name nodes of the old version. Got {listed(stray)}.")
-    if lost:
-        problems.append(f"mapping must lead to nodes of the new version. Got {listed(lost)}.")
-    places, gone = np.full(old.num_nodes, -1, dtype=np.int64), []
-    cases = ["dropped"] * old.num_nodes
-    for v, (id, name) in enumerate(zip(old.nodes, old.names, strict=True)):
-        parts = [targets[end] for end in ends.get(v, ()) if end in targets]
-        if v not in ends:
-            same = targets.get(id, targets.get(name))
-            if same is None:
-                gone.append(v)
-                continue
-            places[v], cases[v] = same, "kept"
-        elif len(parts) == 1:
-            places[v], cases[v] = parts[0], "kept" if new.nodes[parts[0]] == id else "renamed"
-        elif parts:
-            above = _common(new, parts)
-            places[v], cases[v] = above, "split" if above >= 0 else "dropped"
-    lowest = [v for v in gone if old.labels[v] >= 0]
-    if strict and lowest:
+    problems: list[str] = []
+    mapped = _mapped_nodes(old, new, mapping, problems)
+    places, cases = _direct_places(old, new, mapped)
+    missing = [v for v in range(old.num_nodes) if v not in mapped and places[v] < 0]
+    lost_classes = [old.nodes[v] for v in missing if old.labels[v] >= 0]
+    if strict and lost_classes:
         problems.append(
-            f"Every class of the old version must have a place in the new one. {len(lowest):,} have none: "
-            f"{listed(old.nodes[v] for v in lowest)}. Name them in mapping, with None to drop one, or pass strict=False."
+            f"Every class of the old version must have a place in the new one. {len(lost_classes):,} have none: "
+            f"{listed(lost_classes)}. Name them in mapping, with None to drop one, or pass strict=False."
         )
     if problems:
         raise HierarchyError(problems)
-    for v in gone:  # an inner node that went: what remains of its children is below this node
-        below = [int(places[c]) for c in map(old.index, old.descendants(old.nodes[v])) if places[c] >= 0]
-        if old.labels[v] < 0 and below:
-            places[v] = _common(new, below)
-            cases[v] = "renamed" if places[v] >= 0 else "dropped"
-    counts = Counter(places[v] for v in range(old.num_nodes) if old.labels[v] >= 0 and cases[v] != "split")
-    for v in old.leaf_nodes.tolist():
-        if cases[v] in ("kept", "renamed"):
-            grown = new.labels[places[v]] < 0  # its parts are classes now
-            cases[v] = "split" if grown else "merged" if counts[places[v]] > 1 else cases[v]
+    _place_groups_by_children(old, new, [v for v in missing if old.labels[v] < 0], places, cases)
+    _tell_merged_and_split(old, new, places, cases)
     return Migration(old, new, places, tuple(cases))
+
+
+def _mapped_nodes(
+    old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], problems: list[str]
+) -> dict[int, list[int]]:
+    """For each old node that the mapping names its new nodes: none, one, or several."""
+    sources, targets = known_names(old), known_names(new)
+    mapped: dict[int, list[int]] = {}
+    unknown_sources: list[str] = []
+    unknown_targets: list[str] = []
+    for key, value in mapping.items():
+        several = isinstance(value, Iterable) and not isinstance(value, str)
+        ends = [] if value is None else list(map(str, value)) if several else [str(value)]
+        unknown_targets += [end for end in ends if end not in targets]
+        if str(key) in sources:
+            mapped[sources[str(key)]] = [targets[end] for end in ends if end in targets]
+        else:
+            unknown_sources.append(str(key))
+    if unknown_sources:
+        problems.append(f"mapping must name nodes of the old version. Got {listed(unknown_sources)}.")
+    if unknown_targets:
+        problems.append(f"mapping must lead to nodes of the new version. Got {listed(unknown_targets)}.")
+    return mapped
+
+
+def _direct_places(
+    old: Hierarchy, new: Hierarchy, mapped: Mapping[int, Sequence[int]]
+) -> tuple[IntArray, list[str]]:
+    """The new node of each old one by the mapping, else by id or name; -1 where there is none. And the case of each."""
+    targets = known_names(new)
+    places = np.full(old.num_nodes, -1, dtype=np.int64)
+    cases = ["dropped"] * old.num_nodes
+    for v, (id, name) in enumerate(zip(old.nodes, old.names, strict=True)):
+        if v not in mapped:
+            same = targets.get(id, targets.get(name))
+            if same is not None:
+                places[v] = same
+                cases[v] = "kept"
+        elif len(mapped[v]) == 1:
+            places[v] = mapped[v][0]
+            cases[v] = "kept" if new.nodes[places[v]] == id else "renamed"
+        elif mapped[v]:
+            places[v] = _common(new, mapped[v])
+            cases[v] = "split" if places[v] >= 0 else "dropped"
+    return places, cases
+
+
+def _place_groups_by_children(
+    old: Hierarchy, new: Hierarchy, groups: Iterable[int], places: IntArray, cases: list[str]
+) -> None:
+    """An inner node that is not in the new version goes to the lowest node above what remains of its descendants."""
+    for v in groups:
+        descendants = map(old.index, old.descendants(old.nodes[v]))
+        remaining = [int(places[d]) for d in descendants if places[d] >= 0]
+        if remaining:
+            places[v] = _common(new, remaining)
+            cases[v] = "renamed" if places[v] >= 0 else "dropped"
+
+
+def _tell_merged_and_split(old: Hierarchy, new: Hierarchy, places: IntArray, cases: list[str]) -> None:
+    """A class whose new node is a group now was split; classes that share a new node were merged."""
+    classes = old.leaf_nodes.tolist()
+    sharing = Counter(places[v] for v in classes if cases[v] != "split")
+    for v in classes:
+        if cases[v] not in ("kept", "renamed"):
+            continue
+        if new.labels[places[v]] < 0:
+            cases[v] = "split"
+        elif sharing[places[v]] > 1:
+            cases[v] = "merged"
 
 
 def _common(h: Hierarchy, nodes: Sequence[int]) -> int:
