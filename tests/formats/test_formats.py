@@ -598,3 +598,20 @@ def test_real_hierarchies_survive_every_format(name: str, real_data: RealData, t
         assert read_hierarchy(tmp_path / f"tree.{format}", level_names=h.level_names) == h
     write_hierarchy(h, tmp_path / "tree.nwk")
     assert read_hierarchy(tmp_path / "tree.nwk", leaves=h.leaves).fingerprint == h.fingerprint
+
+
+def test_content_that_looks_like_two_formats_is_asked_about(tmp_path: Path) -> None:
+    path = tmp_path / "tree.txt"
+    path.write_text("format-version: 1.2\ndata-version: 3\n")  # the head of an OBO file, or edges
+    with pytest.raises(FormatError, match=r"looks like edges and obo: pass format="):
+        read_hierarchy(path)
+    assert read_hierarchy(path, format="edges").num_nodes == 4
+
+
+def test_deep_paths_take_linear_time() -> None:
+    """3,000 rows of 1,500 names each: quadratic work would take minutes."""
+    chain = [str(i) for i in range(1500)]
+    h = Hierarchy.from_paths([*([*chain, f"leaf {i}"] for i in range(3000))])
+    assert (h.num_leaves, h.num_nodes) == (3000, 4500)
+    with pytest.raises(HierarchyError, match="too deep to be ids"):
+        Hierarchy.from_paths([["x" * 1000] * 1500], ids="path")

@@ -42,6 +42,11 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
     return draft
 
 
+def holds_nabirds(folder: Path) -> bool:
+    """Whether a folder has the dataset's two files."""
+    return (folder / "hierarchy.txt").is_file() and (folder / "classes.txt").is_file()
+
+
 def scan_nabirds(folder: Path, problems: Problems) -> Draft:
     """The dataset's hierarchy.txt ("child parent" per line) and classes.txt ("id name" per line)."""
     source = read_source(folder / "hierarchy.txt")
@@ -49,6 +54,11 @@ def scan_nabirds(folder: Path, problems: Problems) -> Draft:
     source.problems.raise_any()
     draft.names = parse_names(read_source(folder / "classes.txt"))
     return draft
+
+
+def holds_fgvc(folder: Path) -> bool:
+    """Whether a folder, or `data` in it, has the dataset's list of variants."""
+    return any((folder / inside / "variants.txt").is_file() for inside in ("", "data"))
 
 
 def scan_fgvc(folder: Path, problems: Problems) -> Draft:

@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import inspect
 import os
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib import resources
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -18,21 +16,15 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, HierarchyError, nearest, shorten
 from hace.files.reading import reason
 from hace.files.writing import atomic_path
+from hace.formats import detection
 from hace.formats.csv_tables import parse_csv, render_csv
+from hace.formats.detection import FileStart, refuse_other_documents
 from hace.formats.draft import Draft, Problems, SourceText, build, read_source
-from hace.formats.folders import scan_fgvc, scan_folder, scan_nabirds
+from hace.formats.folders import holds_fgvc, holds_nabirds, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.ontology import parse_obo
-from hace.formats.taxonomies import (
-    LINEAGE,
-    NUMBERED,
-    UUID,
-    parse_ncbi,
-    parse_paths,
-    parse_speciesnet,
-    taxon_columns,
-)
-from hace.formats.trees import DASHED, parse_indented, parse_newick, render_newick
+from hace.formats.taxonomies import parse_ncbi, parse_paths, parse_speciesnet
+from hace.formats.trees import parse_indented, parse_newick, render_newick
 from hace.hierarchy import Hierarchy
 
 
@@ -42,7 +34,10 @@ class Format:
 
     summary: str
     suffixes: tuple[str, ...] = ()
+    signature: Callable[[FileStart], bool] | None = None  # unmistakable content, which wins over the suffix
+    looks_like: Callable[[FileStart], bool] | None = None  # likely content, where the suffix says nothing
     parse: Callable[..., Draft] | None = None  # (SourceText, **options)
+    holds: Callable[[Path], bool] | None = None  # whether a folder is in the format
     scan: Callable[..., Draft] | None = None  # (folder, Problems, **options)
     render: Callable[[Hierarchy], str] | None = None
     root: bool | None = None  # whether reading adds (True) or removes (False) a root by default
@@ -56,34 +51,79 @@ class Format:
 
 
 FORMATS: dict[str, Format] = {
-    "json": Format("everything a hierarchy is; a nested tree; or nodes that name each other", (".json",), parse_json_graph,
-                   render=render_json),
-    "csv": Format("id, parent, name, label; edges; or label paths", (".csv",), parse_csv, render=render_csv),
-    "tsv": Format("as csv, with tabs", (".tsv", ".tab"), partial(parse_csv, delimiter="\t"),
-                  render=partial(render_csv, delimiter="\t")),
-    "edges": Format("two ids per line", (".edges",), parse_edges),
-    "indented": Format("one name per line, children indented", (".indented",), parse_indented),
-    "newick": Format("brackets, as in phylogenetics", (".nwk", ".newick", ".tre", ".tree"), parse_newick,
-                     render=render_newick),
-    "yaml": Format("a nested tree, or nodes that name each other", (".yaml", ".yml"), parse_yaml_graph),
-    "obo": Format("is_a of an OBO ontology", (".obo",), parse_obo),
-    "paths": Format("one path per line: A > B, id - A > B, A;B, d__A;p__B", (), parse_paths),
-    "ncbi": Format("NCBI's taxdump: nodes.dmp, names.dmp", (".dmp",), parse_ncbi),
-    "speciesnet": Format("SpeciesNet's taxonomy", (), parse_speciesnet),
+    "json": Format(
+        "everything a hierarchy is; a nested tree; or nodes that name each other",
+        suffixes=(".json",),
+        looks_like=detection.is_json,
+        parse=parse_json_graph,
+        render=render_json,
+    ),
+    "csv": Format(
+        "id, parent, name, label; edges; or label paths",
+        suffixes=(".csv",),
+        looks_like=partial(detection.is_taxon_table, delimiter=","),
+        parse=parse_csv,
+        render=render_csv,
+    ),
+    "tsv": Format(
+        "as csv, with tabs",
+        suffixes=(".tsv", ".tab"),
+        looks_like=partial(detection.is_taxon_table, delimiter="\t"),
+        parse=partial(parse_csv, delimiter="\t"),
+        render=partial(render_csv, delimiter="\t"),
+    ),
+    "edges": Format(
+        "two ids per line",
+        suffixes=(".edges",),
+        looks_like=detection.is_edges,
+        parse=parse_edges,
+    ),
+    "indented": Format(
+        "one name per line, children indented",
+        suffixes=(".indented",),
+        looks_like=detection.is_outline,
+        parse=parse_indented,
+    ),
+    "newick": Format(
+        "brackets, as in phylogenetics",
+        suffixes=(".nwk", ".newick", ".tre", ".tree"),
+        looks_like=detection.is_newick,
+        parse=parse_newick,
+        render=render_newick,
+    ),
+    "yaml": Format(
+        "a nested tree, or nodes that name each other",
+        suffixes=(".yaml", ".yml"),
+        parse=parse_yaml_graph,
+    ),
+    "obo": Format(
+        "is_a of an OBO ontology",
+        suffixes=(".obo",),
+        looks_like=detection.is_obo,
+        parse=parse_obo,
+    ),
+    "paths": Format(
+        "one path per line: A > B, id - A > B, A;B, d__A;p__B",
+        signature=detection.is_lineages,
+        looks_like=detection.is_paths,
+        parse=parse_paths,
+    ),
+    "ncbi": Format(
+        "NCBI's taxdump: nodes.dmp, names.dmp",
+        suffixes=(".dmp",),
+        signature=detection.is_ncbi,
+        parse=parse_ncbi,
+    ),
+    "speciesnet": Format(
+        "SpeciesNet's taxonomy",
+        signature=detection.is_speciesnet,
+        parse=parse_speciesnet,
+    ),
     "folder": Format("a tree of class folders", scan=scan_folder),
-    "nabirds": Format("the files of NABirds", scan=scan_nabirds),
-    "fgvc": Format("the files of FGVC-Aircraft", scan=scan_fgvc, root=True),
-}  # fmt: skip
+    "nabirds": Format("the files of NABirds", holds=holds_nabirds, scan=scan_nabirds),
+    "fgvc": Format("the files of FGVC-Aircraft", holds=holds_fgvc, scan=scan_fgvc, root=True),
+}
 
-# Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
-_NAME = re.compile(r"(?!-)(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
-_LONGEST_NAME, _MOST_WORDS = 80, 10
-# What hosts files, logs and prose have and names do not: addresses, dates, verbs, the end of a sentence.
-_NO_NAME = re.compile(
-    r"\b(?:[89]|\d\d+)(?:\.\d+){3}\b|::|\d{4}-\d\d-\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|,$"
-    r"|\b(?:is|was|were|are|has|have|had|been|that|they|she|he|which|would|could)\b|[a-z]{7,}\.(?:\s|$)"
-)
-_HEADED = re.compile(r"(^|[;_ ])(id|name|parent|child|label|rank|species|taxonid)(;|$)", re.IGNORECASE)
 # All other options of readers are text.
 _SWITCHES = ("header", "internal_labels", "rooted", "root", "flat", "parts")
 
@@ -219,61 +259,28 @@ def _check_options(options: Mapping[str, Any]) -> None:
             raise ConfigError(f"{name} must be {rule}. Got {shorten(repr(value), 80)}.")
 
 
-def _folder_format(folder: Path) -> str:
-    if (folder / "hierarchy.txt").is_file() and (folder / "classes.txt").is_file():
-        return "nabirds"
-    if (folder / "variants.txt").is_file() or (folder / "data" / "variants.txt").is_file():
-        return "fgvc"
-    return "folder"
-
-
 def _suffix_format(path: str) -> str | None:
     suffix = os.path.splitext(path)[1].lower()
     return next((name for name, kind in FORMATS.items() if suffix in kind.suffixes), None)
 
 
+def _folder_format(folder: Path) -> str:
+    """The format of a folder: a dataset's files, else class folders."""
+    known = [name for name, kind in FORMATS.items() if kind.holds and kind.holds(folder)]
+    return _only(known, str(folder)) or "folder"
+
+
 def _file_format(source: SourceText) -> str:
-    lines = [line for _, line in islice(source.lines(), 50) if not line.lstrip().startswith("#")]
-    first = lines[0].strip() if lines else ""
-    if re.match(r"<\?xml|<rdf:RDF|<!DOCTYPE rdf|<Ontology|Prefix\(.*\)$|@prefix ", first):
-        raise FormatError(
-            f"{source.name}: OWL and RDF are not read. Take the .obo or the obographs .json of the same release, or convert "
-            "it: robot convert --input x.owl --output x.obo"
-        )
-    if first[:1] in ("→", "⇒"):
-        raise FormatError(f"{source.name}: must be a taxonomy. Got a mapping: hace.read_mapping reads it.")
-    if re.match(r"\d+\t\|\t", first):
-        return "ncbi"
-    if UUID.match(first):
-        return "speciesnet"
-    if len(lines) and all(LINEAGE.search(line) for line in lines[1:] or lines) and first[0] not in "[{":
-        return "paths"
-    format = _suffix_format(source.name)
+    """The format of a file: a signature decides, else the suffix, else what the content looks like."""
+    start = FileStart(source)
+    refuse_other_documents(start)
+    signed = [name for name, kind in FORMATS.items() if kind.signature and kind.signature(start)]
+    format = _only(signed, source.name) or _suffix_format(source.name)
+    if format is None:
+        likely = [name for name, kind in FORMATS.items() if kind.looks_like and kind.looks_like(start)]
+        format = _only(likely, source.name)
     if format is not None:
         return format
-    text = source.text.strip()
-    if text[0] == "{" or re.match(r"\[\s*\{", text):
-        return "json"
-    if "\t" in first and taxon_columns(first.split("\t")):
-        return "tsv"
-    if "," in first and taxon_columns(first.split(",")):
-        return "csv"
-    if text[0] == "(" and text[-1] == ";":
-        return "newick"
-    if text.startswith("format-version:") or re.search(r"^\[Term\]", text, re.MULTILINE):
-        return "obo"
-    if source.name.lower().endswith(".txt"):  # code, logs and settings are indented, too
-        lines = [line for _, line in source.lines() if not line.startswith("#")]
-        steps = sum(" > " in line for line in lines)
-        if steps * 2 > len(lines) or (steps and all(map(NUMBERED.fullmatch, lines))):
-            return "paths"
-        if len(lines) > 1 and all(";" in line for line in lines) and not _HEADED.search(first):
-            return "paths"
-        indented = any(line[0] in " \t" or DASHED.match(line) for line in lines)
-        if indented and all(_is_plausible_name(DASHED.sub("", line).strip()) for line in lines):
-            return "indented"
-        if not indented and all(len(line.split()) == 2 and not _NO_NAME.search(line) for line in lines):
-            return "edges"
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
         f"{source.name}: the format must be told by the suffix, or by the content of a .txt. Got neither. Pass format=..., one "
@@ -281,10 +288,13 @@ def _file_format(source: SourceText) -> str:
     )
 
 
-def _is_plausible_name(text: str) -> bool:
-    """Whether a line may be the name of a class, as far as code, logs and prose are not."""
-    short = len(text) <= _LONGEST_NAME and len(text.split()) <= _MOST_WORDS
-    return bool(short and _NAME.fullmatch(text) and not _NO_NAME.search(text))
+def _only(formats: Sequence[str], name: str) -> str | None:
+    """The one format, None if there is none."""
+    if len(formats) > 1:
+        raise FormatError(
+            f"{name}: must look like one format. It looks like {' and '.join(formats)}: pass format=..., one of these."
+        )
+    return formats[0] if formats else None
 
 
 def render_hierarchy(hierarchy: Hierarchy, format: str) -> str:
