@@ -1,6 +1,7 @@
 """Probes on features that stay on disk: python benchmarks/rows_on_disk.py [--rows 2700000] [--folder FOLDER]
 
-Writes an .npz of random float16 features (2.7 million x 1,024, as iNat21 has: 5.5 GB; it is deleted at the end) and prints
+Writes a .safetensors file of random float16 features (2.7 million x 1,024, as iNat21 has: 5.5 GB; it is deleted at the end)
+and prints
 
 1. how fast a head trains on rows from disk, in random order, relative to what limits it: the matrix products of a step (logits
    and gradient, on rows in memory), or the same rows read by eight threads that do nothing else. Every round takes other rows,
@@ -13,12 +14,12 @@ Writes an .npz of random float16 features (2.7 million x 1,024, as iNat21 has: 5
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import statistics
 import tempfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -27,7 +28,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
-from hace.files.arrays import Arrays
+from hace.files.weights import read_safetensors_arrays
 from hace.formats import render_hierarchy
 from hace.lab.probe import Scaling, load_sources, run_pass
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
@@ -48,16 +49,25 @@ def write_features(path: Path, rows: int, width: int, labels: int) -> None:
     """Random blocks, scaled at random, without holding more than one."""
     rng = np.random.default_rng(0)
     block = rng.standard_normal((BLOCK, width), np.float32)
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as packed:
-        for split, count in (("train", rows), ("test", TEST)):
-            with packed.open(f"x_{split}.npy", "w", force_zip64=True) as file:
-                header = {"descr": "<f2", "fortran_order": False, "shape": (count, width)}
-                np.lib.format.write_array_header_1_0(file, header)
-                for first in range(0, count, BLOCK):
-                    part = block[: min(BLOCK, count - first)] * rng.uniform(0.5, 2)
-                    file.write(part.astype(np.float16).tobytes())
-            with packed.open(f"y_{split}.npy", "w") as file:
-                np.lib.format.write_array(file, rng.integers(0, labels, count))
+    counts = {"train": rows, "test": TEST}
+    header, end = {}, 0
+    for split, count in counts.items():
+        for name, dtype, shape, size in (("x", "F16", [count, width], 2 * width), ("y", "I64", [count], 8)):
+            start, end = end, end + count * size
+            header[f"{name}_{split}"] = {"dtype": dtype, "shape": shape, "data_offsets": [start, end]}
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for count in counts.values():
+            for first in range(0, count, BLOCK):
+                part = block[: min(BLOCK, count - first)] * rng.uniform(0.5, 2)
+                file.write(part.astype(np.float16).tobytes())
+            file.write(rng.integers(0, labels, count).tobytes())
+
+
+def training_rows(path: Path) -> np.ndarray:
+    return read_safetensors_arrays(path)[0]["x_train"]
 
 
 def forget(path: Path) -> None:
@@ -80,9 +90,9 @@ def products(width: int, nodes: int, steps: int) -> Callable[[], None]:
 
 def bare_reads(path: Path, rows: np.ndarray) -> Callable[[], None]:
     """The same rows, batch by batch in the order of the file."""
-    mapped = Arrays(path)["x_train"]
-    size, offset = mapped.strides[0], mapped.offset
-    del mapped
+    size = training_rows(path).strides[0]
+    with path.open("rb") as file:
+        offset = 8 + int.from_bytes(file.read(8), "little")  # x_train comes first
 
     def read(part: np.ndarray) -> None:
         for row in np.sort(part).tolist():
@@ -98,12 +108,12 @@ def bare_reads(path: Path, rows: np.ndarray) -> Callable[[], None]:
 
 
 def opened(path: Path, rows: np.ndarray) -> RowsOnDisk:
-    return RowsOnDisk([Arrays(path)["x_train"]])[rows].scaled(Scaling("unit"))
+    return RowsOnDisk([training_rows(path)])[rows].scaled(Scaling("unit"))
 
 
 def rates(path: Path, nodes: int, steps: int, rounds: int) -> str:
     """A line of the table."""
-    total, width = Arrays(path)["x_train"].shape
+    total, width = training_rows(path).shape
     h = tree_of(nodes)
     how = [Trial(build_loss("hace", h))], Optimization(epochs=1, batch_size=BATCH)
     multiply = products(width, nodes, steps)
@@ -113,7 +123,7 @@ def rates(path: Path, nodes: int, steps: int, rounds: int) -> str:
         rng = np.random.default_rng([1, turn])
         rows = np.sort(rng.choice(total, steps * BATCH, replace=False))
         y = rng.integers(0, h.num_leaves, steps * BATCH)
-        in_memory = Scaling("unit")(np.asarray(Arrays(path)["x_train"][rows]))
+        in_memory = Scaling("unit")(np.asarray(training_rows(path)[rows]))
         cases: dict[str, Callable[[], object]] = {
             "product": multiply,
             "disk": bare_reads(path, rng.permutation(rows)),
@@ -162,7 +172,7 @@ def whole_probe(path: Path, folder: Path, tree: Path) -> str:
     ended = time.monotonic()
     done.set()
     watcher.join()
-    x = Arrays(path)["x_train"]
+    x = training_rows(path)
     size = x.nbytes
     return (f"| {len(x):,} x {x.shape[1]:,} | {size / 1e9:.2f} | {opened - began:.0f} | {ended - opened:.0f} | "
             f"{(peak - before) / 1e9:.2f} | {(peak - before) / size:.2f} |")  # fmt: skip
@@ -172,9 +182,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--rows", type=int, default=2_700_000, help="32,768 or more, or the file is not mapped"
-    )
+    parser.add_argument("--rows", type=int, default=2_700_000)
     parser.add_argument("--width", type=int, default=1024)
     parser.add_argument("--nodes", type=int, nargs="+", default=[100, 10_000])
     parser.add_argument(
@@ -185,7 +193,7 @@ def main() -> None:
     args = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
-        path, tree = Path(folder) / "features.npz", Path(folder) / "tree.json"
+        path, tree = Path(folder) / "features.safetensors", Path(folder) / "tree.json"
         h = tree_of(args.nodes[0])
         tree.write_text(render_hierarchy(h, "json"))
         write_features(path, args.rows, args.width, h.num_leaves)

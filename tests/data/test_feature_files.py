@@ -13,7 +13,8 @@ import torch
 import hace
 from hace.data.feature_files import feature_model, feature_parts
 from hace.errors import ConfigError, DataError, FormatError, HaceError
-from hace.files import arrays
+from hace.linear import features
+from hace.linear.features import RowsOnDisk
 
 H = hace.Hierarchy.from_edges(
     [("animal", "dog"), ("animal", "cat"), ("dog", "husky"), ("dog", "beagle")],
@@ -105,13 +106,15 @@ def test_a_validation_split_has_one_name(tmp_path: Path, name: str) -> None:
         hace.load_dataset("features", tmp_path / "h.npz", hierarchy=H)
 
 
-def test_large_features_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_READ_AT_ONCE", 0)
-    data = hace.load_dataset("features", write_features(tmp_path, "npz"), hierarchy=H)
-    assert isinstance(data["train"].x, np.memmap)
-    assert not data["train"].x.flags.writeable
+def test_features_of_safetensors_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(features, "max_memory", lambda: 0)
+    data = hace.load_dataset("features", write_features(tmp_path, "safetensors"), hierarchy=H)
+    assert isinstance(data["train"].x, RowsOnDisk)
     assert data["test"].num_features == 4
-    assert np.array_equal(data["test"].select([1, 0]).x, X[[5, 4]])
+    assert np.array_equal(np.asarray(data["test"].select([1, 0]).x), X[[5, 4]])
+
+
+def test_features_in_the_order_of_columns(tmp_path: Path) -> None:
     np.savez(tmp_path / "g.npz", X=np.asfortranarray(X.astype(np.float16)), y=Y)
     other = hace.load_dataset("features", tmp_path / "g.npz", hierarchy=H)
     assert other["train"].x.dtype == np.float16

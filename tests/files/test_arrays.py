@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import time
 import zipfile
 from pathlib import Path
 
@@ -11,8 +12,7 @@ import numpy as np
 import pytest
 
 from hace.errors import FormatError
-from hace.files import arrays
-from hace.files.arrays import Arrays, native
+from hace.files.arrays import Arrays, native, read_array
 
 
 def npy(header: str, data: bytes = b"") -> bytes:
@@ -44,13 +44,21 @@ def test_valid_files_of_any_dialect(dtype: str, order: str, tmp_path: Path) -> N
     assert stored["y"].shape == (0, 3)
 
 
-def test_large_stored_arrays_are_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(arrays, "_READ_AT_ONCE", 100)
+def test_the_array_of_an_npy_is_mapped(tmp_path: Path) -> None:
     wanted = np.arange(1000.0).reshape(100, 10)
-    np.savez(tmp_path / "a.npz", first=wanted + 1, second=wanted)
-    found = Arrays(tmp_path / "a.npz")["second"]
-    assert isinstance(found, np.memmap)
-    assert np.array_equal(found, wanted)
+    np.save(tmp_path / "a.npy", wanted)
+    mapped = read_array(tmp_path / "a.npy")
+    assert isinstance(mapped, np.memmap)
+    assert not mapped.flags.writeable
+    assert np.array_equal(mapped, wanted)
+
+
+def test_an_archive_of_many_arrays_is_opened_once(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", **{f"x{i}": np.array([i]) for i in range(3000)})
+    began = time.process_time()
+    many = Arrays(tmp_path / "a.npz")
+    assert sum(int(many[name][0]) for name in many) == 2999 * 1500
+    assert time.process_time() - began < 10
 
 
 @pytest.mark.parametrize(
@@ -102,9 +110,10 @@ def test_memory_is_bounded_by_what_an_array_declares(tmp_path: Path, monkeypatch
     monkeypatch.setenv("HACE_MAX_MEMORY", "16M")
     with pytest.raises(FormatError, match="the array 'a' must take at most"):
         Arrays(zipped(tmp_path / "a.npz", bomb))["a"]
-    assert (
-        Arrays(zipped(tmp_path / "a.npz", bomb, zipfile.ZIP_STORED))["a"].size == 20_000_000
-    )  # as large as the file
+    stored = zipped(tmp_path / "a.npz", bomb, zipfile.ZIP_STORED)
+    assert Arrays(stored)["a"].size == 20_000_000  # as large as the file
+    with pytest.raises(FormatError, match="must be stored or deflated"):
+        Arrays(zipped(tmp_path / "a.npz", bomb, zipfile.ZIP_LZMA))["a"]
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")

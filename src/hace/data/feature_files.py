@@ -49,11 +49,12 @@ def load_features(
     """Features and labels computed elsewhere: an .npz, .safetensors or .parquet file.
 
     It holds the arrays X, y and split, or x_train, y_train, x_test and y_test; .parquet the columns y (or label), split, and
-    either x (a list of numbers in each row) or a column for each feature. Without split all is "train". A large X of an
-    uncompressed .npz and of .safetensors is memory-mapped. `model`, an array of text in .npz, metadata in the others, names
-    the model behind the features. `label_kind` "index": y counts the leaves from 0; "id": y holds ids or unique names of
-    nodes at any level; "auto": numbers are the former, text the latter, and what could be both is refused. `groups` names the
-    array or column with each sample's group, such as its site; arrays called groups, or groups_train and so on, need no option.
+    either x (a list of numbers in each row) or a column for each feature. Without split all is "train". X of .safetensors is
+    memory-mapped. `model`, an array of text in .npz, metadata in the others, names the model behind the features.
+
+    `label_kind` "index": y counts the leaves from 0; "id": y holds ids or unique names of nodes at any level; "auto": numbers
+    are the former, text the latter, and what could be both is refused. `groups` names the array or column with each sample's
+    group, such as its site; arrays called groups, or groups_train and so on, need no option.
     """
     h = chosen_hierarchy(hierarchy, root_node)
     arrays, model = read_feature_arrays(root, groups), feature_model(root)

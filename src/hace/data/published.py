@@ -21,8 +21,8 @@ from hace.data.dataset import (
 )
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, fetch, read_members, unpack
+from hace.files.pickles import read_cifar_pickle
 from hace.files.reading import read_bytes, read_text
-from hace.files.weights import read_cifar_pickle
 from hace.formats import cifar100_hierarchy, fgvc_hierarchy, nabirds_hierarchy
 
 AIRCRAFT_ARCHIVE = Archive(

@@ -20,10 +20,14 @@ from hace.errors import DataError, FormatError
 from hace.files.reading import check_memory, damaged, max_memory, open_regular, optional
 from hace.files.writing import TEMPORARY
 
-_KIND, _AGAIN = "a .tar or .tar.gz archive", "Fetch it again."
+_KIND = "a .tar or .tar.gz archive"
+_ZIP_KIND = "a .zip archive"
+_AGAIN = "Fetch it again."
 EXPANSION = 20  # an archive of images unpacks to little more than its size
 ALWAYS_ALLOWED = 1 << 26
+MAX_LEVELS = 100  # of a path: each level of each member is looked up from the top
 _MAX_HEADER = 1 << 20
+_CHUNK = 1 << 20
 _MAY_HOLD_A_TAXONOMY = re.compile(r"(?i)(^(nodes|names|merged)\.dmp|\.(csv|tsv|obo|json|ya?ml|nwk|tree))$")
 
 
@@ -71,7 +75,7 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
         with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN):
             try:
                 with _opened(file) as packed:
-                    packed.extractall(temporary, filter="data")
+                    packed.extractall(temporary, filter=_safe_member)
             except OSError as error:
                 if error.errno is None:  # of gzip, about the archive
                     raise
@@ -87,59 +91,94 @@ def unpack(archive: Path, folder: Path) -> list[Path]:
 
 def read_members(archive: Path, wanted: Collection[str] | re.Pattern[str], limit: int) -> dict[str, bytes]:
     """The contents of some files of a .tar or .tar.gz, by their names without folders."""
-    found: dict[str, bytes] = {}
+    contents: dict[str, bytes] = {}
     with open_regular(archive) as file, damaged(archive, _KIND, _AGAIN), _opened(file) as packed:
         allowed = EXPANSION * os.fstat(file.fileno()).st_size + ALWAYS_ALLOWED
         for member in packed:
             packed.members = []  # it would keep them all  # pyright: ignore[reportAttributeAccessIssue]
-            name = PurePosixPath(member.name).name
             allowed -= member.size + tarfile.BLOCKSIZE
             if allowed < 0:
                 raise FormatError(
                     f"{archive}: an archive must unpack to at most {EXPANSION} times its size. Got more. {_AGAIN}"
                 )
-            fits = wanted.search(name) if isinstance(wanted, re.Pattern) else name in wanted
-            if not fits or not member.isreg():
+            name = PurePosixPath(member.name).name
+            is_wanted = wanted.search(name) if isinstance(wanted, re.Pattern) else name in wanted
+            if not is_wanted or not member.isreg():
                 continue
             if member.size > limit:
                 raise FormatError(f"{member.name} must have at most {limit:,} bytes. Got {member.size:,}.")
             content = packed.extractfile(member)
             assert content is not None
-            found[name] = content.read()
-    return found
+            contents[name] = content.read()
+    return contents
 
 
 def read_packed(path: str | os.PathLike[str]) -> dict[str, Callable[[], bytes]] | None:
     """How to read each file in a .gz, .zip, .tar or .tar.gz, by its name without folders; None for another file.
 
-    Of a tar only files that may hold a taxonomy are kept.
+    Of a tar only files that may hold a taxonomy are read.
     """
     path = Path(path)
     with open_regular(path) as file:
         head = file.read(512)
         size = os.fstat(file.fileno()).st_size
     if head[:2] == b"\x1f\x8b":
-        with damaged(path, "a .gz file", _AGAIN), open_regular(path) as file, gzip.open(file) as unpacked:
-            if unpacked.read(512)[257:262] != b"ustar":
-                unpacked.seek(0)
-                content = unpacked.read(max_memory() + 1)
-                check_memory(path, len(content), "what it unpacks to")
-                return {path.name.removesuffix(".gz"): lambda: content}
+        content = _gunzipped(path)
+        if content is not None:
+            return {path.name.removesuffix(".gz"): lambda: content}
     elif head[:4] == b"PK\x03\x04":
-        with damaged(path, "a .zip archive", _AGAIN), open_regular(path) as file:
-            names = [info.filename for info in zipfile.ZipFile(file).infolist() if not info.is_dir()]
-        inside = [name for name in names if "__MACOSX" not in name]
-        return {PurePosixPath(name).name: partial(_zipped, path, name) for name in inside}
-    elif head[257:262] != b"ustar":
+        return _zip_members(path)
+    elif not _is_tar(head):
         return None
-    found = read_members(path, _MAY_HOLD_A_TAXONOMY, max(max_memory(), size))
-    return {name: partial(bytes, content) for name, content in found.items()}
+    contents = read_members(path, _MAY_HOLD_A_TAXONOMY, max(max_memory(), size))
+    return {name: partial(bytes, content) for name, content in contents.items()}
 
 
-def _zipped(path: Path, name: str) -> bytes:
-    with damaged(path, "a .zip archive", _AGAIN), open_regular(path) as file, zipfile.ZipFile(file) as packed:
-        check_memory(path, packed.getinfo(name).file_size, name)
-        return packed.read(name)
+def _is_tar(head: bytes) -> bool:
+    return head[257:262] == b"ustar"
+
+
+def _gunzipped(path: Path) -> bytes | None:
+    """What a .gz unpacks to; None where that is a tar."""
+    with damaged(path, "a .gz file", _AGAIN), open_regular(path) as file, gzip.open(file) as unpacked:
+        if _is_tar(unpacked.read(512)):
+            return None
+        unpacked.seek(0)
+        return _read_counted(unpacked, path, "what it unpacks to")
+
+
+def _zip_members(path: Path) -> dict[str, Callable[[], bytes]]:
+    """How to read each file of a zip. Its directory is parsed once, however many members are read."""
+    with damaged(path, _ZIP_KIND, _AGAIN):
+        packed = zipfile.ZipFile(path)
+    # macOS adds a folder of its own.
+    files = [info for info in packed.infolist() if not info.is_dir() and "__MACOSX" not in info.filename]
+    return {PurePosixPath(info.filename).name: partial(_read_zipped, packed, info, path) for info in files}
+
+
+def _read_zipped(packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bytes:
+    check_zip_method(info, path)
+    check_memory(path, info.file_size, info.filename)
+    with damaged(path, _ZIP_KIND, _AGAIN), packed.open(info) as member:
+        return _read_counted(member, path, info.filename)
+
+
+def check_zip_method(info: zipfile.ZipInfo, path: Path) -> None:
+    """Refuse members of a zip that cannot be unpacked piece by piece: a kilobyte of bzip2 or LZMA may hold gigabytes."""
+    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        method = zipfile.compressor_names.get(info.compress_type, str(info.compress_type))
+        raise FormatError(f"{path}: {info.filename} must be stored or deflated. Got {method}. Pack it again.")
+
+
+def _read_counted(file: IO[bytes], path: Path, what: str) -> bytes:
+    """A compressed file, counted while it is unpacked: what it declares may be a lie."""
+    chunks = []
+    total = 0
+    while chunk := file.read(_CHUNK):
+        total += len(chunk)
+        check_memory(path, total, what)
+        chunks.append(chunk)
+    return b"".join(chunks)
 
 
 def _opened(file: IO[bytes]) -> tarfile.TarFile:
@@ -155,6 +194,14 @@ class _BoundedInfo(tarfile.TarInfo):
         if self.type in b"xgXLK" and self.size > _MAX_HEADER:
             raise FormatError(f"a header must have at most {_MAX_HEADER:,} bytes. Got {self.size:,}.")
         return super()._proc_member(tarfile_)  # type: ignore[misc]
+
+
+def _safe_member(member: tarfile.TarInfo, folder: str) -> tarfile.TarInfo | None:
+    """tarfile's filter for data, and a limit on levels."""
+    levels = member.name.count("/") + 1
+    if levels > MAX_LEVELS:
+        raise FormatError(f"a path must have at most {MAX_LEVELS} levels. Got {levels:,}.")
+    return tarfile.data_filter(member, folder)
 
 
 def _make_folder(folder: Path) -> None:

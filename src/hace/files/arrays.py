@@ -1,118 +1,125 @@
-"""Arrays from outside: .npy and .npz, known by their content, and parquet. Never unpickled, in memory only as far as used."""
+"""Arrays from outside: .npy and .npz, known by their content, and parquet. Never unpickled."""
 
 from __future__ import annotations
 
 import math
 import os
-import struct
 import sys
 import warnings
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
 import numpy as np
 
 from hace.errors import FormatError, shorten
+from hace.files.archives import check_zip_method
 from hace.files.reading import check_memory, damaged, open_regular, optional
 
 _MAGIC = b"\x93NUMPY"
 _KIND = "an .npy or .npz file of numpy"
-# Bytes; larger arrays that are stored uncompressed are mapped, and their checksum is not compared.
-_READ_AT_ONCE = 1 << 26
+_VERSIONS = ((1, 0), (2, 0), (3, 0))
+_PLAIN = "biufcUSmM"  # kinds of dtype: booleans, numbers, text, bytes, times
 
 
 class Arrays(Mapping[str, np.ndarray]):
     """The arrays of an .npy or .npz file by name, loaded when asked for; the array of an .npy is called "".
 
-    Large ones that are stored uncompressed are mapped from disk, in the byte order of the file (`native` converts slices of
-    them); others are read into memory, if what they declare is within `max_memory`. The content decides, not the suffix.
+    That of an .npy is mapped from disk, in the byte order of the file (`native` converts slices of it). Those of an .npz are
+    read into memory, if what they declare is within `max_memory` or as large as the file. The content decides, not the suffix.
     """
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._members: dict[str, zipfile.ZipInfo | None] = {"": None}
-        with open_regular(path) as file, damaged(path, _KIND):
+        self._packed: zipfile.ZipFile | None = None
+        self._members: dict[str, zipfile.ZipInfo] = {}
+        with open_regular(path) as file:
             magic = file.read(len(_MAGIC))
-            if magic.startswith(b"PK"):
-                with zipfile.ZipFile(file) as packed:
-                    names = [i.filename.removesuffix(".npy") for i in packed.infolist()]
-                    self._members = dict(zip(names, packed.infolist(), strict=True))
-                if len(self._members) < len(names):
-                    twice = next(name for name in names if names.count(name) > 1)
-                    raise FormatError(
-                        f"{self.path}: every array must have its own name. Got {shorten(twice, 60)!r} twice."
-                    )
-            elif magic != _MAGIC:
+        if magic.startswith(b"PK"):
+            with damaged(path, _KIND):
+                self._packed = zipfile.ZipFile(path)
+            infos = self._packed.infolist()
+            names = [info.filename.removesuffix(".npy") for info in infos]
+            self._members = dict(zip(names, infos, strict=True))
+            if len(self._members) < len(names):
+                twice = next(name for name in names if names.count(name) > 1)
                 raise FormatError(
-                    f"{self.path}: must be {_KIND}. Got other content. Use numpy.save or numpy.savez."
+                    f"{self.path}: every array must have its own name. Got {shorten(twice, 60)!r} twice."
                 )
+        elif magic != _MAGIC:
+            raise FormatError(
+                f"{self.path}: must be {_KIND}. Got other content. Use numpy.save or numpy.savez."
+            )
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
+        return iter([""] if self.single else self._members)
 
     def __len__(self) -> int:
-        return len(self._members)
+        return 1 if self.single else len(self._members)
 
     @property
     def single(self) -> bool:
         """Whether the file is an .npy: one array without a name."""
-        return "" in self._members and self._members[""] is None
+        return self._packed is None
 
     def __getitem__(self, name: str) -> np.ndarray:
-        info, shown = self._members[name], f"the array {shorten(name, 60)!r}"
-        with open_regular(self.path) as file, damaged(self.path, _KIND), warnings.catch_warnings():
+        if name not in list(self):
+            raise KeyError(name)
+        with damaged(self.path, _KIND), warnings.catch_warnings():
             warnings.simplefilter("ignore")  # headers written by Python 2
-            if info is None:
-                file.seek(0)
-                array = _mapped(file, self.path, os.fstat(file.fileno()).st_size)
-            elif info.compress_type == zipfile.ZIP_STORED and info.file_size > _READ_AT_ONCE:
-                # The lengths of the name and of the extra field, then both.
-                file.seek(info.header_offset + 26)
-                start = file.seek(sum(struct.unpack("<HH", file.read(4))), os.SEEK_CUR)
-                array = _mapped(file, self.path, start + info.compress_size)
+            if self._packed is None:
+                array = _mapped(self.path)
             else:
-                check_memory(self.path, info.file_size, shown, stored=info.compress_size)
-                with zipfile.ZipFile(file) as packed, packed.open(info) as member:
-                    shape, _, dtype = _header(member, self.path)
-                    if member.tell() + math.prod(shape) * dtype.itemsize > info.file_size:
-                        raise ValueError("it is cut off")
-                    member.seek(0)
-                    array = native(np.lib.format.read_array(member, allow_pickle=False))
-                    member.read()  # at its end, zipfile compares the checksum
+                array = _unpacked(self._packed, self._members[name], name, self.path)
         if array.dtype.kind == "U" and array.size and array.dtype.itemsize:
             codes = native(np.ascontiguousarray(array)).view(np.uint32)
             if (codes > sys.maxunicode).any():  # numpy and Python fail on them later, each in its own way
-                raise FormatError(f"{self.path}: {shown} must be text. Got a damaged one. Copy it again.")
+                raise FormatError(
+                    f"{self.path}: the array {shorten(name, 60)!r} must be text. Got a damaged one. Copy it again."
+                )
         return array
 
 
-def _header(file: IO[bytes], path: Path) -> tuple[tuple[int, ...], bool, np.dtype]:
-    """Shape, column order and type of an array."""
-    version, form = np.lib.format.read_magic(file), np.lib.format
-    if version not in ((1, 0), (2, 0), (3, 0)):
+def _mapped(path: Path) -> np.ndarray:
+    """The array of an .npy, mapped from disk."""
+    with open_regular(path) as file:
+        needed = _declared_bytes(file, path)
+        if needed > os.fstat(file.fileno()).st_size:
+            raise ValueError("it is cut off")
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _unpacked(packed: zipfile.ZipFile, info: zipfile.ZipInfo, name: str, path: Path) -> np.ndarray:
+    """An array of an .npz, in memory."""
+    check_zip_method(info, path)
+    check_memory(path, info.file_size, f"the array {shorten(name, 60)!r}", stored=info.compress_size)
+    with packed.open(info) as member:
+        if _declared_bytes(member, path) > info.file_size:
+            raise ValueError("it is cut off")
+    with packed.open(info) as member:
+        array = native(np.lib.format.read_array(member, allow_pickle=False))
+        member.read(1)  # at its end, zipfile compares the checksum
+    return array
+
+
+def _declared_bytes(file: IO[bytes], path: Path) -> int:
+    """How long a file is that begins with this header and holds all of its array; refuses other things than plain values."""
+    version = np.lib.format.read_magic(file)
+    if version not in _VERSIONS:
         raise ValueError(f"its format has the version {version[0]}.{version[1]}, which does not exist")
-    read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
+    form = np.lib.format
+    read_header = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
     try:
-        shape, fortran, dtype = read(file)
+        shape, _, dtype = read_header(file)
     except MemoryError as error:  # what Python's parser says of brackets that are nested too deeply
         raise ValueError("its header is not one of numpy") from error
-    if dtype.kind not in "biufcUSmM":
+    if dtype.kind not in _PLAIN:
         raise FormatError(
             f"{path}: arrays must be plain numbers or text. Got {shorten(str(dtype), 80)}; arrays of Python objects would have "
             "to be unpickled. Save plain arrays with numpy.save or numpy.savez."
         )
-    return shape, fortran, dtype
-
-
-def _mapped(file: BinaryIO, path: Path, end: int) -> np.ndarray:
-    """An array that lies uncompressed in a file, from its header up to `end`."""
-    shape, fortran, dtype = _header(file, path)
-    start, size = file.tell(), math.prod(shape) * dtype.itemsize
-    if start + size > end:
-        raise ValueError("it is cut off")
-    return np.memmap(file, dtype, "r", start, shape, "F" if fortran else "C")
+    return file.tell() + math.prod(shape) * dtype.itemsize
 
 
 def read_array(path: str | os.PathLike[str]) -> np.ndarray:

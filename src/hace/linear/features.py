@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import ctypes
 import mmap
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -285,13 +287,24 @@ class RowsOnDisk:
 
 def _ask_for(array: np.ndarray, rows: np.ndarray) -> None:
     """Have the system read scattered rows of a memory map at once: page after page, it reads 128 KiB around each row."""
-    mapped = getattr(array, "_mmap", None)
-    if mapped is None or not hasattr(mmap, "MADV_WILLNEED") or rows[-1] - rows[0] < len(rows):
+    advise = _madvise()
+    if advise is None or rows[-1] - rows[0] < len(rows):
         return
-    start = array.ctypes.data - np.frombuffer(mapped, np.uint8).ctypes.data + rows * array.strides[0]
+    start = array.ctypes.data + rows * array.strides[0]
     page = start // mmap.PAGESIZE * mmap.PAGESIZE
     for first, size in zip(page.tolist(), (start - page + array.strides[0]).tolist(), strict=True):
-        mapped.madvise(mmap.MADV_WILLNEED, first, size)
+        advise(first, size, mmap.MADV_WILLNEED)  # only a hint: what it answers does not matter
+
+
+@cache
+def _madvise() -> Any:
+    """The system's own call, which takes any mapped address: numpy shows its maps, safetensors and torch do not."""
+    if not hasattr(mmap, "MADV_WILLNEED"):
+        return None
+    call = getattr(ctypes.CDLL(None), "madvise", None)
+    if call is not None:
+        call.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    return call
 
 
 class SparseFeatures:
