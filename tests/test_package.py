@@ -95,6 +95,7 @@ PUBLIC = {
 
 NOT_AT_IMPORT = {
     "PIL",
+    "filelock",
     "matplotlib",
     "networkx",
     "pandas",

@@ -1,21 +1,20 @@
-"""Locks: one process at a time, gone with their owner, on any operating system."""
+"""Locks: one process at a time, gone with their owner."""
 
 from __future__ import annotations
 
 import errno
-import importlib.util
+import fcntl
 import os
 import subprocess
 import sys
 import time
-import types
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 
 from hace.errors import ConfigError, HaceError
-from hace.files import writing
-from hace.files.writing import is_held, only_process
+from hace.files.writing import beside_others, is_held, only_process
 
 HOLD = """
 import os, sys, time
@@ -55,40 +54,6 @@ def test_a_lock_ends_with_its_block_and_holds_within_a_process(tmp_path: Path) -
         assert is_held(tmp_path)
     assert not is_held(tmp_path)
     assert not is_held(tmp_path / "missing")
-    assert not writing._held
-
-
-def test_a_file_system_without_locks_is_no_other_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(_: int) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(writing, "_lock", no_locks)
-    with pytest.raises(HaceError, match=r"file system with locks\. Got: No locks"), only_process(tmp_path):
-        raise AssertionError
-    assert not is_held(tmp_path)
-
-
-def test_windows_has_its_own_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    taken: list[int] = []
-
-    def locking(descriptor: int, mode: int, count: int) -> None:
-        if taken:
-            raise OSError(errno.EACCES, "Permission denied")
-        taken.append(descriptor)
-
-    windows = types.SimpleNamespace(locking=locking, LK_NBLCK=2)
-    monkeypatch.setitem(sys.modules, "msvcrt", windows)
-    monkeypatch.setitem(sys.modules, "fcntl", None)  # importing it fails
-    monkeypatch.setattr(sys, "platform", "win32")
-    assert writing.__spec__ is not None
-    there = importlib.util.module_from_spec(writing.__spec__)
-    assert there.__spec__ is not None
-    assert there.__spec__.loader is not None
-    there.__spec__.loader.exec_module(there)
-    with there.only_process(tmp_path):
-        assert there.is_held(tmp_path)
 
 
 @pytest.mark.parametrize("what", ["folder", "link", "no inodes", "no locks"])
@@ -109,14 +74,40 @@ def test_a_folder_that_cannot_be_locked_is_an_error_and_not_busy(
     elif what == "no inodes":
         monkeypatch.setattr(os, "open", lambda *_, **__: failed(errno.ENOSPC))
     else:
-        monkeypatch.setattr(writing, "_lock", lambda _: failed(errno.ENOLCK))
+        monkeypatch.setattr(fcntl, "flock", lambda *_: failed(errno.ENOLCK))
     with pytest.raises(HaceError, match=words) as caught, only_process(tmp_path):
         raise AssertionError
     assert not isinstance(caught.value, ConfigError)
     assert not is_held(tmp_path)
     assert not (tmp_path / "victim").exists()
-    assert not writing._held
 
 
 def failed(number: int) -> None:
     raise OSError(number, os.strerror(number))
+
+
+def test_the_first_of_several_processes_cleans(tmp_path: Path) -> None:
+    cleaned: list[str] = []
+
+    def worker(name: str) -> AbstractContextManager[None]:
+        return beside_others(tmp_path, lambda: cleaned.append(name))
+
+    (tmp_path / ".lock-left-by-a-killed-process").touch()
+    with worker("first"):
+        with worker("second"):
+            pass
+        with worker("third"):  # the second has ended, the first has not
+            pass
+    assert cleaned == ["first"]
+    with worker("fourth"):
+        pass
+    assert cleaned == ["first", "fourth"]
+    assert [path.name for path in tmp_path.iterdir()] == [".lock"]
+
+
+def test_who_fails_to_clean_holds_nothing(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="No space"), beside_others(tmp_path, lambda: failed(errno.ENOSPC)):
+        raise AssertionError
+    assert not is_held(tmp_path)
+    with beside_others(tmp_path, lambda: None):
+        pass

@@ -1,7 +1,7 @@
 """Files that appear whole or not at all, and folders that one process at a time works in.
 
-Files are flushed before they take their place, and known by their hash. A lock belongs to the process that took it: it ends
-with that process, however it dies, and children do not inherit it.
+Files are flushed before they take their place, and known by their hash. A lock belongs to the process that took it, and ends
+with it.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import io
 import json
 import math
 import os
-import sys
+import secrets
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,8 @@ from hace.files.reading import open_regular, reason
 
 # How the folder of an unfinished file begins; one that remains was left by a killed process.
 TEMPORARY = ".hace-"
+_NO_LOCKS = (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+_WHILE_OTHERS_CLEAN = 60.0  # seconds
 
 
 @contextmanager
@@ -169,67 +171,32 @@ def sha256(path: Path) -> str:
 
 
 LOCK = ".lock"
-_TAKEN = (errno.EAGAIN, errno.EACCES, errno.EDEADLK)
-_held: set[int] = set()  # descriptors of the locks of this process
-
-if sys.platform == "win32":
-    import msvcrt
-
-    def _lock(descriptor: int) -> None:
-        os.lseek(descriptor, 0, os.SEEK_SET)
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-
-    def _share(descriptor: int) -> None:
-        pass  # no shared locks: the first process keeps its own, and files in use cannot be removed
-
-else:
-    import fcntl
-
-    def _lock(descriptor: int) -> None:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-    def _share(descriptor: int) -> None:
-        with suppress(OSError):
-            fcntl.flock(descriptor, fcntl.LOCK_SH)  # waits while another one cleans
-
-    def _forget() -> None:
-        """Close a forked child's copies: loader workers outlive a killed training by seconds, and would hold its lock."""
-        for descriptor in _held:
-            os.close(descriptor)
-        _held.clear()
-
-    os.register_at_fork(after_in_child=_forget)
 
 
 @contextmanager
 def only_process(folder: Path) -> Iterator[None]:
     """Hold an existing folder for this process, without waiting."""
-    with _lock_file(folder) as descriptor:
-        try:
-            _lock(descriptor)
-        except OSError as error:
-            if error.errno in _TAKEN:
-                raise ConfigError(
-                    f"Another process is at work in {folder}. Wait for it, stop it, or give another folder."
-                ) from None
-            raise HaceError(
-                f"{folder} must be on a file system with locks. Got: {error.strerror}. Give a folder on another one."
-            ) from error
+    with _held(folder / LOCK):
         yield
 
 
 @contextmanager
-def shared_lock(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
-    """Work in a folder beside other processes that do the same."""
-    with _lock_file(folder) as descriptor:
+def beside_others(folder: Path, clean: Callable[[], None]) -> Iterator[None]:
+    """Work in a folder beside other processes that do the same; the first one cleans before it begins."""
+    own = folder / f"{LOCK}-{secrets.token_hex(8)}"
+    with ExitStack() as while_at_work:
+        with _held(folder / LOCK, seconds=_WHILE_OTHERS_CLEAN):
+            others = list(folder.glob(f"{LOCK}-*"))
+            if not any(map(_is_held, others)):
+                for left in others:  # by a process that was killed
+                    left.unlink(missing_ok=True)
+                clean()
+            while_at_work.enter_context(_held(own))
         try:
-            _lock(descriptor)
-        except OSError:  # others are at work, or the file system has no locks: leave what is there
-            pass
-        else:
-            clean()
-        _share(descriptor)
-        yield
+            yield
+        finally:
+            with suppress(OSError):
+                own.unlink()
 
 
 def is_held(folder: Path) -> bool:
@@ -237,10 +204,12 @@ def is_held(folder: Path) -> bool:
 
     A folder that cannot be locked at all is held by nobody: whoever goes on to work there gets the error of `only_process`.
     """
-    if not folder.is_dir():
-        return False
+    return folder.is_dir() and _is_held(folder / LOCK)
+
+
+def _is_held(lock: Path) -> bool:
     try:
-        with only_process(folder):
+        with _held(lock):
             return False
     except ConfigError:
         return True
@@ -249,15 +218,25 @@ def is_held(folder: Path) -> bool:
 
 
 @contextmanager
-def _lock_file(folder: Path) -> Iterator[int]:
-    """The descriptor of a folder's lock, open for this process alone."""
-    flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
-    with writing(folder):
-        descriptor = os.open(folder / LOCK, flags, 0o666)
-    _held.add(descriptor)
+def _held(lock: Path, seconds: float = 0) -> Iterator[None]:
+    """Hold a file for this process. The operating system lets go of it when the process ends, however it dies."""
+    import filelock  # not needed to import hace
+
+    held = filelock.FileLock(lock, timeout=seconds)
+    with writing(lock.parent):
+        try:
+            held.acquire()
+        except filelock.Timeout:
+            raise ConfigError(
+                f"Another process is at work in {lock.parent}. Wait for it, stop it, or give another folder."
+            ) from None
+        except OSError as error:
+            if error.errno not in _NO_LOCKS:
+                raise
+            raise HaceError(
+                f"{lock.parent} must be on a file system with locks. Got: {error.strerror}. Give a folder on another one."
+            ) from error
     try:
-        yield descriptor
+        yield
     finally:
-        if descriptor in _held:  # a forked child has closed its copy already
-            _held.discard(descriptor)
-            os.close(descriptor)
+        held.release()

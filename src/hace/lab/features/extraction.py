@@ -25,7 +25,7 @@ from hace.data import Dataset, Samples
 from hace.data.batches import Attempts
 from hace.environment import config
 from hace.errors import DataError, HaceError
-from hace.files.writing import array_bytes, json_bytes, sha256, shared_lock, write_whole, writing
+from hace.files.writing import array_bytes, beside_others, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features import store
 from hace.lab.features.backbones import Backbone
@@ -106,7 +106,7 @@ def extract(
     plan = plan_features(dataset, backbone, digests, batch_size, shard_size)
     with writing(out):
         out.mkdir(parents=True, exist_ok=True)
-    with shared_lock(out, clean=lambda: store.tidy(out, plan)):
+    with beside_others(out, clean=lambda: store.tidy(out, plan)):
         plan = store.claim(out, plan)
         known = store.known_images(out)
         mine = plan.shards[rank::world]
