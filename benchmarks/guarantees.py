@@ -32,8 +32,8 @@ from torch import Tensor
 import hace
 from hace import Hierarchy, build_loss, fit_temperature
 from hace.decisions.bounds import RiskBound
+from hace.decisions.ladders import LADDERS, NOTHING, Ladder, Outcomes
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
 from hace.hierarchy.derived import leaf_counts
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 
@@ -83,28 +83,19 @@ class Head:
 
     def outcomes(self, rule: str) -> Outcomes:
         """What a rule does on the test samples."""
-        kind, constrained = RULES[rule]
-        scores = Scores(self.scores, self.hierarchy, outputs=self.outputs)
-        return outcomes_of(scores, self.labels, rule=kind, constrained=constrained)
+        return self.ladders[rule].outcomes(self.hierarchy.leaf_nodes[self.labels])
 
     @cached_property
-    def answers(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """For each rule the thresholds of its answers (B, L), falling, and how specific they are."""
-        h = self.hierarchy
-        q = Scores(self.scores, h, outputs=self.outputs).log_q()
-        specific = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)
-        found = {}
-        for rule, form in RULES.items():
-            nodes, reached = LADDERS[form](q, h)
-            found[rule] = reached, specific[nodes]
-        return found
+    def ladders(self) -> dict[str, Ladder]:
+        """The answers of each rule as its threshold falls."""
+        q = Scores(self.scores, self.hierarchy, outputs=self.outputs).log_q()
+        return {rule: LADDERS[form](q, self.hierarchy) for rule, form in RULES.items()}
 
     def specificity(self, rule: str, threshold: float) -> np.ndarray:
         """(B,) how specific the answer to each sample is."""
-        reached, specific = self.answers[rule]
-        places = np.arange(reached.shape[1])
-        last = np.where(reached >= threshold, places, 0).max(axis=1)
-        return specific[np.arange(len(last)), last]
+        h = self.hierarchy
+        specific = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)
+        return specific[self.ladders[rule].answers(threshold)]
 
 
 def features(folder: Path) -> Iterator[tuple[str, Hierarchy, Path]]:

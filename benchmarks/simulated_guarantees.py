@@ -26,8 +26,8 @@ import torch
 
 from hace import Hierarchy
 from hace.decisions.bounds import RiskBound
+from hace.decisions.ladders import NOTHING, Outcomes, ladder_of, outcomes_of
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import LADDERS, NOTHING, Outcomes, outcomes_of
 from hace.hierarchy.derived import leaf_counts
 
 POPULATION = 20_000
@@ -111,16 +111,15 @@ class Candidate:
 
     def __init__(self, scores: Scores, truth: np.ndarray, form: tuple[str, bool]) -> None:
         h = scores.hierarchy
-        self.outcomes = outcomes_of(scores, truth, rule=form[0], constrained=form[1])
-        nodes, self.reached = LADDERS[form](scores.log_q(), h)
-        self.detail = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)[nodes]
+        self.ladder = ladder_of(scores, *form)
+        self.outcomes = self.ladder.outcomes(scores.truths(truth))
+        self.detail = np.append(1 - np.log2(leaf_counts(h)) / np.log2(h.num_leaves), 0.0)
 
     def calibrated(self, rows: np.ndarray, guarantee: RiskBound) -> tuple[float, float]:
         """The information of the answers to the calibration samples, and the share of false ones in the population."""
         threshold = guarantee.threshold(self.outcomes.take(rows))
-        reached = self.reached[rows]
-        last = np.where(reached >= threshold, np.arange(reached.shape[1]), 0).max(axis=1)
-        return float(self.detail[rows, last].mean()), risk(self.outcomes, threshold, "samples")
+        detail = self.detail[self.ladder.answers(threshold)][rows].mean()
+        return float(detail), risk(self.outcomes, threshold, "samples")
 
 
 def strictest(found: Outcomes, rows: np.ndarray, guarantees: dict[float, RiskBound]) -> float:

@@ -30,23 +30,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 
 from hace import Hierarchy, read_hierarchy
 from hace.data.feature_files import load_features
-from hace.decisions.bounds import RiskBound
-from hace.decisions.group_guarantees import GroupGuarantee, group_places
-from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import LADDERS, joined_outcomes, outcomes_of
+from hace.decisions.bounds import RiskBound, group_places
+from hace.decisions.ladders import Outcomes
 from hace.hierarchy.derived import is_above
 from hace.linear.unseen_classes import (
     METHODS,
     Candidate,
     UnseenStudy,
-    answers_at,
     at_known,
     curve,
     draw_classes,
+    ladder_by,
     leave_out,
     summary,
 )
@@ -70,9 +67,10 @@ def answers(
         if name == "cross-entropy":
             found["best class"] = listed.leaf_nodes[log_q.numpy()[:, listed.leaf_nodes].argmax(axis=1)]
             best = 100 * float((found["best class"] == truth)[~new].mean())
-        point = at_known(curve(log_q, truth, new, listed, METHODS[name].rule), best - 3)
+        ladder = ladder_by(METHODS[name].rule, log_q, listed)
+        point = at_known(curve(ladder, truth, new), best - 3)
         assert point is not None
-        (found[name],) = answers_at(log_q, listed, METHODS[name].rule, [point.threshold])
+        found[name] = ladder.answers(point.threshold)
     yield ["species", "closest listed", *found, "true"]
     shown = [*(names[v] for v in listed.nodes), "no answer"]
     for row in (np.flatnonzero(test[1] == h.label(c))[0] for c in left.classes):
@@ -127,7 +125,7 @@ def guarantee(
     h: Hierarchy, train: Labelled, test: Labelled, args: argparse.Namespace
 ) -> Iterable[Sequence[Any]]:
     """A row per draw and method."""
-    bound = GroupGuarantee(RiskBound.of_accuracy(0.9, None, "samples"))
+    bound = RiskBound.of_accuracy(0.9, None, "samples")
     methods = ("cross-entropy", "leave-one-out")
     found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in methods}
     kept: dict[Any, Any] = {}
@@ -136,25 +134,16 @@ def guarantee(
         study, scores = UnseenStudy(h, train, test, fold, epochs=args.epochs), {}
         new, truth = np.flatnonzero(left.labels[test[1]] < 0), left.truths[test[1]]
         for name in methods:
-            log_q, rule, listed = (
-                study.log_q(left, METHODS[name], 0, kept, scores),
-                METHODS[name].rule,
-                left.hierarchy,
-            )
-            scored = Scores(log_q[torch.from_numpy(new)], listed, "node_log_probs", "nodes")
-            outcomes = outcomes_of(scored, truth[new], rule=rule, labels="nodes")
-            nodes, reached = LADDERS[rule, True](log_q, listed)
-            reached[:, 0] = np.inf
-            wanted = np.repeat(truth, nodes.shape[1]).reshape(nodes.shape)
-            true = is_above(listed, nodes.ravel(), wanted.ravel()).reshape(nodes.shape)
-            true &= np.append(listed.depths, 0)[nodes] > 0
-            found[name].append(
-                (outcomes, test[1][new], left.labels[test[1]] < 0, reached, true, nodes == wanted)
-            )
+            log_q = study.log_q(left, METHODS[name], 0, kept, scores)
+            ladder = ladder_by(METHODS[name].rule, log_q, left.hierarchy)
+            outcomes = ladder.outcomes(truth).take(new)
+            true = ladder.true(truth) & ladder.says
+            exact = ladder.nodes == truth[:, None]
+            found[name].append((outcomes, test[1][new], left.labels[test[1]] < 0, ladder, true, exact))
         print(f"fold {number + 1}: a head without {len(fold)} classes", flush=True)
     yield ["draw", "method", "threshold", "false", "true", "known exact"]
     for name, parts in found.items():
-        every, classes = joined_outcomes([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
+        every, classes = joined([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
         for draw in range(DRAWS):
             drawn = np.random.default_rng(draw).permutation(np.unique(classes))[: args.count]
             setting, judging = np.split(drawn, [len(drawn) // 2])
@@ -162,14 +151,24 @@ def guarantee(
             t = bound.threshold(every.take(rows), group_places(classes[rows], len(rows))[1])
             losses, true, exact = every.losses(t), [], []
             false = np.mean([losses[classes == c].mean() for c in judging])
-            for _, _, unseen, reached, is_true, is_exact in parts:
-                column = (np.arange(reached.shape[1]) * (reached >= t)).max(axis=1)
-                at = np.arange(len(column)), column
+            for _, _, unseen, ladder, is_true, is_exact in parts:
+                at = np.arange(len(ladder)), ladder.rung(t)
                 mine = np.unique(test[1][np.isin(test[1], judging) & unseen])
                 true += [is_true[at][test[1] == c].mean() for c in mine]
                 exact.append(is_exact[at][~unseen].mean())
             shares = (false, np.mean(true), np.mean(exact))
             yield [draw, name, f"{t:.4g}", *(f"{100 * share:.4g}" for share in shares)]
+
+
+def joined(parts: Sequence[Outcomes]) -> Outcomes:
+    """The outcomes of several folds as one; the ladders of one may be shorter than those of another."""
+    longest = max(part.reached.shape[1] for part in parts)
+    columns = []
+    for part in parts:
+        more = ((0, 0), (0, longest - part.reached.shape[1]))
+        reached = np.pad(part.reached, more, constant_values=-np.inf)
+        columns.append((reached, np.pad(part.loss, more, mode="edge"), np.pad(part.says, more)))
+    return Outcomes(*(np.concatenate(column) for column in zip(*columns, strict=True)))
 
 
 SETS = {"CUB-200": "cub200", "CIFAR-100": "cifar100", "CLINC150": "clinc150"}

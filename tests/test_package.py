@@ -39,7 +39,6 @@ PUBLIC = {
     "LOSSES",
     "Predictor",
     "ProbeConfig",
-    "GuaranteeRequest",
     "Question",
     "DataConfig",
     "LossConfig",

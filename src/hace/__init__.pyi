@@ -19,7 +19,6 @@ from hace.data import load_dataset as load_dataset
 from hace.decisions import fit_temperature as fit_temperature
 from hace.decisions import guaranteed_threshold as guaranteed_threshold
 from hace.decisions import predict as predict
-from hace.decisions.calibration import GuaranteeRequest as GuaranteeRequest
 from hace.decisions.calibration import calibrate_scores as calibrate_scores
 from hace.draw import draw_hierarchy as draw_hierarchy
 from hace.environment import show_config as show_config

@@ -14,7 +14,7 @@ import torch
 
 import hace
 from hace import Hierarchy, cli, write_hierarchy
-from hace.decisions.calibration import GuaranteeRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.writing import json_bytes
 from hace.lab.probe import probe
@@ -126,7 +126,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
 
 def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     run = probed(tmp_path)
-    found = calibrate_run(run.folder, GuaranteeRequest((0.8, 0.9), ("samples",)))
+    found = calibrate_run(run.folder, (0.8, 0.9), of="samples")
     path = run.folder / "calibration.json"
     good = path.read_text()
     again = f"Calibrate again: hace calibrate {run.folder}"
@@ -161,7 +161,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     ):
         Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
     with pytest.raises(DataError, match="at least"):
-        calibrate_run(run.folder, GuaranteeRequest((0.999,)))
+        calibrate_run(run.folder, 0.999)
     assert path.read_text() == good  # what fails leaves the old one
     probe([run.config], tmp_path)  # type: ignore[list-item]
     assert path.is_file()
@@ -202,10 +202,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     logits = torch.from_numpy(np.load(tmp_path / "z.npy"))
     logits = logits.log() if kind == "probs" else logits
     nodes = H.leaf_nodes[y]
-    assert (
-        calibrate_scores(logits, nodes, H, GuaranteeRequest(of=("samples",), rule="climb"), split="z.npy")
-        == found
-    )
+    assert calibrate_scores(logits, nodes, H, of="samples", rule="climb", split="z.npy") == found
     evaluated = ["evaluate", *words, "--calibration", f"{tmp_path}/c.json", "--accuracy", "0.8", "--json"]
     assert cli.main(evaluated) == 0
     report = json.loads(capsys.readouterr().out)
@@ -244,10 +241,10 @@ BAD: dict[str, tuple[Any, Any, list[str], str]] = {
         np.tile([[9.0, 0.0, 0.0]], (120, 1)), LABELS * 0, [], "--temperature 1"),
     "NaN": (np.where(np.eye(120, 3) > 0, np.nan, HEALTHY), LABELS, [], "must not hold NaN"),
     "labels outside": (HEALTHY, LABELS + 7, [], "y.npy"),
-    "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "must hold at least 99 samples"),
+    "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "samples must be at least 99"),
     "too few for both": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "Of the 20 calibration samples 6 fit"),
     "accuracy of nearly 1": (
-        HEALTHY, LABELS, ["--accuracy", "0.999999999", "--of", "answers"], "at least 2,878,231,364 samples"),
+        HEALTHY, LABELS, ["--accuracy", "0.999999999", "--of", "answers"], "samples must be at least 2,878,231,364"),
     "no samples": (HEALTHY[:0], LABELS[:0], [], "at least one sample"),
     "accuracy 0": (HEALTHY, LABELS, ["--accuracy", "0"], "above 0 and below 1. Got 0.0"),
     "accuracy 1": (HEALTHY, LABELS, ["--accuracy", "1"], "above 0 and below 1. Got 1.0"),
@@ -308,7 +305,8 @@ def test_guarantees_are_kept_on_new_samples() -> None:
             torch.from_numpy(z[calibration]),
             H.leaf_nodes[y[calibration]],
             H,
-            GuaranteeRequest((0.9,), ("samples",)),
+            0.9,
+            of="samples",
             seed=seed,
         )
         told = found.threshold_for(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
@@ -320,7 +318,7 @@ def test_guarantees_are_kept_on_new_samples() -> None:
 
 def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
     run = train(tiny(validation=0.5), tmp_path / "run")
-    found = calibrate_run(run.folder, GuaranteeRequest((0.5,), ("samples",)), temperature=1.0)
+    found = calibrate_run(run.folder, 0.5, of="samples", temperature=1.0)
     assert (found.split, found.samples) == ("val", 20)
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     answers = Predictor.from_run(run.folder).predict(image, accuracy=0.5)
@@ -353,7 +351,7 @@ def test_nothing_in_a_run_is_written_through_a_link(
 
 def test_a_changed_threshold_is_noticed(tmp_path: Path) -> None:
     run = probed(tmp_path / "runs")
-    calibrate_run(run.folder, GuaranteeRequest((0.9,)))
+    calibrate_run(run.folder, 0.9)
     path = run.folder / "calibration.json"
     document = json.loads(path.read_text())
     document["thresholds"][0]["threshold"] /= 2  # still a calibration, of another guarantee
@@ -366,7 +364,7 @@ def test_an_export_inside_a_run_does_not_answer_for_the_run(tmp_path: Path) -> N
     run = probed(tmp_path / "runs")
     assert cli.main(["export", str(run.folder), "--to", "safetensors"]) == 0
     assert (run.folder / "model.safetensors").is_file()
-    calibrate_run(run.folder, GuaranteeRequest((0.9,)))
+    calibrate_run(run.folder, 0.9)
     assert (
         Predictor.from_run(run.folder).predict(np.zeros((1, 6), np.float32), accuracy=0.9).guarantee
         is not None

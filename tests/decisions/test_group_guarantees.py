@@ -10,7 +10,7 @@ import pytest
 
 from hace import Hierarchy, evaluate, guaranteed_threshold
 from hace.decisions import GuaranteedThreshold, Scores
-from hace.decisions.threshold_rules import outcomes_of
+from hace.decisions.ladders import outcomes_of
 from hace.errors import ConfigError, DataError
 from hace.hierarchy.derived import is_above
 
@@ -65,14 +65,13 @@ def test_the_threshold_is_the_least_that_the_definition_allows(share: float | No
 
 
 def test_a_loss_never_grows_with_the_threshold() -> None:
-    from hace.decisions.bounds import RiskBound
-    from hace.decisions.group_guarantees import GroupGuarantee, group_places
+    from hace.decisions.bounds import GroupOutcomes, RiskBound, group_places
 
     z, y, group = calls(np.random.default_rng(3), 30, 20, 0.7)
     outcomes, place = outcomes_of(Scores(z, TREE), y), group_places(group, len(y))[1]
-    for share in (None, Fraction(9, 10)):
-        guarantee = GroupGuarantee(RiskBound.of_accuracy(0.9, None, "samples"), share)
-        each = np.stack([guarantee.losses(outcomes, place, t) for t in outcomes.thresholds()])  # t falls
+    for share in (None, 0.9):
+        groups = GroupOutcomes(outcomes, place, RiskBound.of_accuracy(0.9, None, "samples", share))
+        each = np.stack([groups.losses(t)[0] for t in groups.thresholds()])  # t falls
         assert (np.diff(each, axis=0) >= 0).all()
 
 
@@ -176,3 +175,57 @@ def test_the_outcome_of_a_guarantee_is_over_groups_that_weigh_the_same() -> None
             assert said.endswith("guaranteed: at most 20.0%.")
         else:
             assert f": {(each > 0.2 + 1e-9).mean():.1%} of 30 groups break it" in said
+
+
+def sites(rng: np.random.Generator, groups: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scores, labels and groups: a tenth of the sites get sure answers, of which 60% are false; the others unsure ones."""
+    group = np.repeat(np.arange(groups), 20)
+    sure = (rng.random(groups) < 0.1)[group]
+    y = rng.integers(4, size=len(group))
+    wrong = rng.random(len(y)) < np.where(sure, 0.6, 0.65)
+    said = np.where(wrong, (y + rng.integers(1, 4, len(y))) % 4, y)
+    mass = np.where(sure, 0.97, 0.35)
+    p = np.tile(((1 - mass) / 3)[:, None], 4)
+    p[np.arange(len(y)), said] = mass
+    return p, y, group
+
+
+FLAT = Hierarchy.flat(["husky", "beagle", "tabby", "siamese"])
+
+
+@pytest.mark.parametrize("share", [None, 0.8])
+def test_a_group_without_answers_proves_nothing_about_answers(share: float | None) -> None:
+    """No threshold gives answers of which 0.9 are true, so a guarantee about answers answers nothing."""
+    rng = np.random.default_rng(4)
+    issued = 0
+    for _ in range(20):
+        p, y, group = sites(rng, 60)
+        found = guaranteed_threshold(
+            p, y, FLAT, 0.9, 0.9, "answers", groups=group, group_share=share, kind="probs"
+        )
+        issued += not found.is_silent
+    assert issued <= 2
+
+
+def test_groups_without_answers_do_not_judge_a_guarantee_about_answers() -> None:
+    """Sure sites are right in calibration, and wrong afterwards: the evaluation counts the sites that get answers."""
+    rng = np.random.default_rng(5)
+    p, _, group = sites(rng, 200)
+    said = p.argmax(axis=1)
+    sure = p.max(axis=1) > 0.9
+    unsure = np.where(rng.random(len(said)) < 0.65, (said + 1) % 4, said)
+    y = np.where(sure, said, unsure)
+    for share in (None, 0.8):
+        found = guaranteed_threshold(
+            p, y, FLAT, 0.8, 0.5, "answers", groups=group, group_share=share, kind="probs"
+        )
+        assert found.threshold > 0.35
+        assert (
+            "a new group that gets answers" in found.guarantee
+            or "new groups that get answers" in found.guarantee
+        )
+        later = np.where(sure & (rng.random(len(said)) < 0.6), (said + 1) % 4, y)
+        told = evaluate(p, later, FLAT, groups=group, guarantee=found, kind="probs").guarantee_outcome()
+        answered = len(np.unique(group[sure]))
+        assert f"{answered} groups" in told
+        assert "not kept" in told

@@ -17,8 +17,8 @@ from scipy.stats import binom
 from hace import DataError, Hierarchy, guaranteed_threshold, predict
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.bounds import RiskBound
+from hace.decisions.ladders import NOTHING, Outcomes, greatest_distance, outcomes_of
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import NOTHING, Outcomes, greatest_distance, outcomes_of
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy.derived import is_above
 from hace.hierarchy.distances import DISTANCES
@@ -69,7 +69,7 @@ def test_thresholds_are_those_of_an_exhaustive_search(kind: str, rule: str) -> N
         z = torch.from_numpy(rng.normal(size=(40, h.num_leaves)) * 2)
         truth = np.where(rng.random(40) < 0.6, h.leaf_nodes[z.argmax(1)], rng.integers(0, h.num_nodes, 40))
         found = outcomes_of(Scores(z, h, outputs="leaves"), truth, rule=rule, labels="nodes")
-        known = found.scores[found.scores > -np.inf]
+        known = found.reached[found.says & (found.reached > -np.inf)]
         scores = np.unique(np.concatenate([known, rng.random(5)]))
         scores = scores[(scores >= 0) & (scores < 1)]
         tried = sorted({0.0, 1.0, *scores, *np.nextafter(scores, 1)}, reverse=True)
@@ -114,7 +114,7 @@ def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> Non
         found = outcomes_of(Scores(z, h, outputs="leaves"), truth, **form)
         tried = np.unique(np.concatenate([found.reached.ravel(), found.answered, [0.0, 0.5, 1.0]]))
         worst = np.zeros(12)
-        for t in tried[tried >= 0][::-1].tolist():
+        for t in tried[(tried >= 0) & (tried <= 1)][::-1].tolist():
             answers = predict(z, h, "threshold", threshold=t, constrained=constrained, outputs="leaves")
             for i, (answer, v) in enumerate(zip(answers.ids, truth.tolist(), strict=True)):
                 y = h.nodes[v]
@@ -201,8 +201,7 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
     rng = np.random.default_rng(1)
     score = rng.random(20_000)
     false = rng.random(len(score)) < 0.22
-    lost = np.where(false, score, -np.inf)[:, None], false[:, None].astype(int)
-    found = Outcomes(*lost, score, np.zeros(len(score), dtype=int), score[:, None])
+    found = Outcomes(score[:, None], false[:, None].astype(int), np.ones((len(score), 1), dtype=bool))
     _, silent = simulated(RiskBound.of_accuracy(0.8, 0.9, "answers"), found, 300, draws=200)
     assert silent >= 180
 
@@ -211,11 +210,12 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
 def test_the_finite_sample_correction_is_needed() -> None:
     """With continuous scores the mean risk is known: floor(alpha (n + 1)) / (n + 1). Without the + 1 it is 4/31."""
     guarantee, rng = RiskBound.of_accuracy(0.9, None, "samples"), np.random.default_rng(0)
-    ones = np.ones((30, 1), dtype=int)
     draws = []
     for row in rng.random((1000, 30)):
         true = rng.random((30, 300))  # so that midpoints are close to the least thresholds
-        draws.append(Outcomes(row[:, None], ones, row, ones[:, 0], np.column_stack([row, true])))
+        reached = -np.sort(-np.column_stack([row, true]), axis=1)
+        loss = (reached <= row[:, None]).astype(int)
+        draws.append(Outcomes(reached, loss, np.ones(reached.shape, dtype=bool)))
     risk = np.array([1 - guarantee.threshold(row) for row in draws])
     assert risk.mean() == pytest.approx(3 / 31, abs=0.006)
     strict = RiskBound.of_accuracy(
@@ -249,7 +249,7 @@ def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
         tops.predict(z[:1], h, by=["x1"])
     with pytest.raises(DataError) as caught:
         guaranteed_threshold(z[:30], y[:30], h, 0.95, by=["a"] * 29 + ["b"])
-    assert "Group 'b': scores must hold at least 19 samples" in str(caught.value)
+    assert "Group 'b': samples must be at least 19" in str(caught.value)
     only = torch.tensor(under == "x1").nonzero()[:60, 0]
     with pytest.raises(DataError) as caught:  # an empty group: no sample is answered under two of the tops
         guaranteed_threshold(z[only], y[only.numpy()], h, 0.9, by="top")
@@ -275,7 +275,7 @@ def test_how_many_samples_a_guarantee_takes(
     right = np.array([[0.9, 0.1]] * needed)
     y = np.zeros(needed, dtype=int)
     assert guaranteed_threshold(right, y, h, accuracy, confidence, of, kind="probs").threshold == 0.0
-    with pytest.raises(DataError, match=f"at least {needed} samples"):
+    with pytest.raises(DataError, match=f"samples must be at least {needed} "):
         guaranteed_threshold(right[1:], y[1:], h, accuracy, confidence, of, kind="probs")
 
 
@@ -302,7 +302,7 @@ def test_what_is_refused() -> None:
         ({"confidence": 1}, "confidence must be a number above 0 and below 1"),
         ({"of": "all"}, "of must be 'samples' or 'answers'"),
         ({"of": "answers"}, "Give confidence=0.9"),
-        ({"rule": "cost"}, "rule must be 'threshold', 'climb' or 'hedge'"),
+        ({"rule": "cost"}, "rule must be one with a threshold: 'threshold', 'climb', 'hedge', 'own'"),
         ({"rule": "climb", "constrained": False}, "constrained=False belongs to the first"),
         ({"constrained": False, "by": "top"}, "by='top' needs answers under one child"),
         ({"at_most": 0.5}, "Give distance='lca_height'"),
@@ -320,7 +320,7 @@ def test_what_is_refused() -> None:
         ((z * torch.nan, y), "must not hold NaN"),
         ((z, y + 4), "from 0 to 3"),
         ((z, y[:5]), "one truth for each of the 100"),
-        ((z[:0], y[:0]), "at least 19 samples"),
+        ((z[:0], y[:0]), "samples must be at least 19"),
     ):
         with pytest.raises(DataError) as refused:
             guaranteed_threshold(*arguments, h)
@@ -329,7 +329,9 @@ def test_what_is_refused() -> None:
         guaranteed_threshold(z, y, h, by=[1, 2])
     with pytest.raises(DataError, match=r"texts or integers\. Got nan"):
         guaranteed_threshold(z, y, h, by=[math.nan] * 100)
-    with pytest.raises(DataError, match=r"at least 19 samples to guarantee a mean distance of at most 0\.2"):
+    with pytest.raises(
+        DataError, match=r"samples must be at least 19 to guarantee a mean distance of at most 0\.2"
+    ):
         guaranteed_threshold(z[:18], y[:18], h, distance="edges", at_most=0.2)
     with pytest.raises(HierarchyError, match="several ways up"):
         guaranteed_threshold(torch.zeros(30, 3), np.zeros(30, dtype=int), DIAMOND.build(), rule="climb")
@@ -354,7 +356,7 @@ def test_a_record_survives_json(population: tuple) -> None:
         assert ("independent" in record.assumptions[0]) == (record.confidence is not None)
     with pytest.raises(DataError, match="Calibrate again with this hierarchy"):
         guaranteed_threshold(z, y, h).predict(torch.zeros(1, 4), ANIMALS.build())
-    with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.1'"):
+    with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.2'"):
         GuaranteedThreshold.from_dict({"format": "other"})
     values = guaranteed_threshold(z, y, h).to_dict()
     for change in (
@@ -437,9 +439,7 @@ def test_tied_scores_keep_the_guarantee_in_another_precision(rule: str) -> None:
 def test_thresholds_keep_away_from_scores() -> None:
     """Midpoints: no score is closer to a threshold than to its neighbour on the other side."""
     scores = np.array([0.2, 0.2 + 1e-9, 0.5, 0.9, 1 - 1e-9, 1.0])
-    found = Outcomes(
-        scores[:, None], np.ones((6, 1), dtype=int), scores, np.zeros(6, dtype=int), scores[:, None]
-    )
+    found = Outcomes(scores[:, None], np.ones((6, 1), dtype=int), np.ones((6, 1), dtype=bool))
     assert found.thresholds() == pytest.approx([2.0, 0.95, 0.7, 0.35, 0.0])
     assert found.loss_at(found.thresholds()).tolist() == [0, 2, 3, 4, 6]
     assert found.answers_at(found.thresholds()).tolist() == [0, 2, 3, 4, 6]

@@ -9,7 +9,7 @@ import torch
 from benchmarks.literature import most_probable_informative, plurality
 from hace import Hierarchy, HierarchyError, predict
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import hedge_ladder
+from hace.decisions.threshold_rules import hedge_steps
 from hace.errors import ConfigError
 from tests.hierarchies import ANIMALS, DIAMOND, NAMED, Plain, random_plain
 from tests.reference import decisions as oracle
@@ -53,7 +53,7 @@ def test_the_ladder_of_hedging_has_every_answer() -> None:
     """Between two thresholds of the ladder the answer is that of the rule."""
     for name, plain in CASES.items():
         h, z, masses = samples(plain)
-        nodes, reached = hedge_ladder(Scores(z, h, outputs="nodes").log_q(), h)
+        nodes, reached = hedge_steps(Scores(z, h, outputs="nodes").log_q(), h)
         assert (reached[:, 1:] <= reached[:, :-1]).all()
         for i, q in enumerate(masses):
             for t in (*np.random.default_rng(i).random(5).tolist(), 0.0):
@@ -72,6 +72,18 @@ def test_hedging_is_the_reward_of_its_paper() -> None:
     for reward, answer in ((0.0, "husky"), (0.1, "husky"), (0.2, "dog"), (2.9, "dog"), (3.1, "animal")):
         t = reward / (reward + 2)
         assert predict(p, h, "hedge", threshold=t, kind="probs").ids == [answer]
+
+
+@pytest.mark.parametrize("kind", ["dag", "ragged", "forest"])
+def test_hedging_decides_ties_alike_in_both_precisions(kind: str) -> None:
+    """Few values of scores: nodes with the same leaves, or equally many alike, are tied but for rounding."""
+    for seed in range(25):
+        h = random_plain(kind, seed, 20).build()
+        rng = np.random.default_rng(seed)
+        z = torch.from_numpy((rng.normal(size=(40, h.num_leaves)) * 0.7).round() * 1.37)
+        for t in (0.05, 0.21, 0.63):
+            answers = [predict(x, h, "hedge", threshold=t, outputs="leaves").nodes for x in (z, z.float())]
+            assert answers[0].tolist() == answers[1].tolist(), (seed, t)
 
 
 def test_what_is_refused() -> None:

@@ -10,18 +10,22 @@ import torch
 
 from hace import HACEClassifier, HCELoss, Hierarchy, build_loss, predict
 from hace.cli.entry import main
+from hace.decisions.ladders import outcomes_of
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import outcomes_of, own_masses
+from hace.decisions.threshold_rules import own_masses
 from hace.errors import ConfigError, DataError, HierarchyError
+from hace.hierarchy.derived import is_above
 from hace.linear.unseen_classes import (
     METHODS,
     UnseenStudy,
-    answers_at,
     at_known,
+    best_methods,
     card,
     curve,
     distance_logits,
     draw_classes,
+    guaranteed_point,
+    ladder_by,
     leave_out,
     refined,
     summary,
@@ -105,9 +109,10 @@ def test_own_moves_up_as_its_threshold_grows_and_outcomes_agree_with_predict() -
     log_q = HCELoss(BIRDS).node_log_probs(z)
     outcomes = outcomes_of(Scores(z, BIRDS, "logits", "nodes"), truth, rule="own", labels="nodes")
     tried = [0.0, 0.2, 0.5, 0.8, 0.99]
-    for t, answer in zip(tried, answers_at(log_q, BIRDS, "own", tried), strict=True):
-        told = predict(z, BIRDS, "own", threshold=t, outputs="nodes").nodes
-        assert torch.equal(told, torch.from_numpy(answer))
+    ladder = ladder_by("own", log_q, BIRDS)
+    for t in tried:
+        answer = ladder.answers(t)
+        assert predict(z, BIRDS, "own", threshold=t, outputs="nodes").nodes.tolist() == answer.tolist()
         said = int((BIRDS.depths[answer] > 0).sum())
         assert said == outcomes.answers_at(np.array([t]))[0]
 
@@ -152,7 +157,8 @@ def test_own_outputs_trained_by_leave_one_out_see_what_is_new() -> None:
     best = {}
     for name in ("cross-entropy", "leave-one-out"):
         log_q = study.log_q(left, METHODS[name], 0, {}, {})
-        point = at_known(curve(log_q, truth, new, left.hierarchy, METHODS[name].rule), 97.0)
+        ladder = ladder_by(METHODS[name].rule, log_q, left.hierarchy)
+        point = at_known(curve(ladder, truth, new), 97.0)
         best[name] = 0.0 if point is None else point.unseen_exact
     assert best["leave-one-out"] > best["cross-entropy"]
 
@@ -221,11 +227,64 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     page = tmp_path / "page.html"
     assert main([*words, "--methods", "leave-one-out", "--guarantee", "0.3", "--page", str(page)]) == 0
     said = capsys.readouterr().out
-    assert "guarantee 0.3, leave-one-out:" in said
-    (threshold,) = [line.split(",")[5] for line in out.read_text().splitlines() if line.startswith("all,")]
-    assert f"threshold {float(threshold):.3g}" in said
+    assert "guarantee 0.3, leave-one-out: threshold" in said
+    (row,) = [line for line in out.read_text().splitlines() if "guarantee 0.3" in line]
+    threshold, known_exact = row.split(",")[5:7]
+    assert f"threshold {float(threshold):.3g}; {float(known_exact):.1f}% of known samples" in said
     assert "if something new appears, what happens?" in page.read_text()
-    assert main([*words, "--methods", "leave-one-out", "--guarantee", "0.9"]) == 2  # with one class to set it
-    assert "groups must be at least 9 to guarantee 0.9 of the samples" in capsys.readouterr().err
+    assert (
+        main([*words, "--methods", "leave-one-out", "--guarantee", "0.9"]) == 2
+    )  # with two classes to set it
+    assert "classes must be at least 9 to guarantee 0.9 of the samples" in capsys.readouterr().err
     assert main([*words, "--methods", "crossentropy"]) == 2
     assert "A method must be one of" in capsys.readouterr().err
+
+
+def lines_of(shares: dict[str, list[float]]) -> list[dict]:
+    """Rows of methods with these shares of true answers, one per draw."""
+    point = {"lost": 3.0, "known_exact": 70.0, "best": 73.0}
+    return [
+        {"draw": draw, "seed": 0, "method": name, "unseen_true": share, **point}
+        for name, each in shares.items()
+        for draw, share in enumerate(each)
+    ]
+
+
+def test_methods_whose_difference_may_be_chance_are_tied() -> None:
+    each = {"first": [19.0, 35.0, 6.0], "second": [20.0, 28.0, 8.0], "far behind": [1.0, 17.0, -12.0]}
+    assert best_methods(lines_of(each)) == ["first", "second"]
+    assert best_methods(lines_of({name: shares[:1] for name, shares in each.items()})) == ["second"]
+
+
+def test_the_threshold_is_that_of_the_head_whose_classes_set_it() -> None:
+    """The definition, class by class: the least threshold that the classes left out support, and each judged without itself."""
+    h = Hierarchy.from_paths([(f"g{i // 4}", f"c{i:02}") for i in range(24)])
+    left = leave_out(h, [f"c{i:02}" for i in range(0, 24, 2)])
+    rng = np.random.default_rng(0)
+    classes = np.repeat(np.arange(24), 8)  # shares of eighths are exact
+    listed = left.hierarchy
+    z = torch.from_numpy(rng.normal(size=(192, listed.num_nodes)))
+    truth, unseen = left.truths[classes], left.labels[classes] < 0
+    z[torch.arange(192), torch.from_numpy(truth)] += 2
+    ladder = ladder_by("threshold", build_loss("hce", listed).node_log_probs(z), listed)
+    point = guaranteed_point(ladder, truth, unseen, classes, 0.8)
+
+    def false_at(t: float, some: np.ndarray) -> float:
+        answers = ladder.answers(t)
+        says = np.append(listed.depths, 0)[answers] > 0
+        wrong = says & ~np.array([is_above(listed, answers[[i]], truth[[i]])[0] for i in range(192)])
+        return sum(wrong[classes == c].mean() for c in some)
+
+    def least(some: np.ndarray) -> float:
+        tried = ladder.outcomes(truth).take(np.flatnonzero(np.isin(classes, some))).thresholds()
+        return min(t for t in tried if (false_at(t, some) + 1) / (len(some) + 1) <= 0.2 + 1e-12)
+
+    new = np.unique(classes[unseen])
+    assert point.threshold == least(new)
+    judged = [false_at(least(new[new != c]), np.array([c])) for c in new]
+    assert point.unseen_false == pytest.approx(100 * np.mean(judged))
+    exact = (ladder.answers(point.threshold) == truth)[~unseen].mean()
+    assert point.known_exact == pytest.approx(100 * exact)
+    few = guaranteed_point(ladder, truth, unseen & (classes < 8), classes, 0.8)
+    assert np.isnan(few.unseen_false)  # four classes set it, and three cannot
+    assert few.threshold > 0

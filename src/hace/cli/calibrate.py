@@ -29,8 +29,9 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hace.cli.options import (
     Parser,
@@ -50,7 +51,7 @@ from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
-    from hace.decisions.calibration import Calibration, GuaranteeRequest
+    from hace.decisions.calibration import Calibration
 
 GUARANTEED = {
     "samples": "of all samples, at most 1 - accuracy get a false answer",
@@ -92,13 +93,13 @@ def add_arguments(parser: Parser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     """Calibrate, write and print."""
-    from hace.decisions.calibration import GuaranteeRequest
     from hace.lab.serve.load_run import calibrate_run, open_finished
 
     accuracies, of = (
         None if given is None else [*dict.fromkeys(given)] for given in (args.accuracy, args.of)
     )
-    asked = GuaranteeRequest(accuracies, of, args.confidence, args.rule, args.group_share)
+    asked: dict[str, Any] = {"accuracy": accuracies, "of": of, "confidence": args.confidence}
+    asked |= {"rule": args.rule, "group_share": args.group_share}
     files = ("hierarchy", "scores", "labels", "groups")
     of_files = [f"--{name}" for name in files if getattr(args, name) is not None]
     if args.run_folder is None:
@@ -113,7 +114,7 @@ def run(args: argparse.Namespace) -> None:
         names = ("split", "temperature", "seed", "device", "data", "checkpoint", "coarse", "out", "pool")
         how = {name: getattr(args, name) for name in names}
         how |= restrictions(args, open_finished(args.run_folder).hierarchy)
-        found = calibrate_run(args.run_folder, asked, root=args.data_root, **how)
+        found = calibrate_run(args.run_folder, **asked, root=args.data_root, **how)
     if args.json:
         print(json.dumps(found.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -121,7 +122,7 @@ def run(args: argparse.Namespace) -> None:
     print(f"wrote {path}", file=sys.stderr if args.json else sys.stdout)
 
 
-def calibrate_model(args: argparse.Namespace, asked: GuaranteeRequest) -> tuple[Calibration, Path]:
+def calibrate_model(args: argparse.Namespace, asked: Mapping[str, Any]) -> tuple[Calibration, Path]:
     """Calibrate the model of a file, and write what was found into it or to --out."""
     from hace.lab.serve.export import store_calibration
     from hace.lab.serve.predictor import ExportedPredictor
@@ -130,7 +131,7 @@ def calibrate_model(args: argparse.Namespace, asked: GuaranteeRequest) -> tuple[
         raise ConfigError(f"--data must be given to calibrate {args.run_folder}: it holds no samples.")
     predictor = ExportedPredictor(args.run_folder)
     options = {"temperature": args.temperature, "seed": args.seed, "coarse": args.coarse, "pool": args.pool}
-    found = predictor.calibrate(args.data, asked, **options, **restrictions(args, predictor.hierarchy))
+    found = predictor.calibrate(args.data, **asked, **options, **restrictions(args, predictor.hierarchy))
     if args.out is None:
         store_calibration(args.run_folder, found)
     else:
@@ -138,7 +139,7 @@ def calibrate_model(args: argparse.Namespace, asked: GuaranteeRequest) -> tuple[
     return found, Path(args.out or args.run_folder)
 
 
-def calibrate_file(args: argparse.Namespace, asked: GuaranteeRequest) -> Calibration:
+def calibrate_file(args: argparse.Namespace, asked: Mapping[str, Any]) -> Calibration:
     """Calibrate scores from a file."""
     import numpy as np
     import torch
@@ -166,7 +167,7 @@ def calibrate_file(args: argparse.Namespace, asked: GuaranteeRequest) -> Calibra
     options = {"temperature": args.temperature, "split": Path(args.scores).name, "seed": args.seed}
     options |= {"groups": groups_of(args, len(truth)), "pool": args.pool, **restrictions(args, h)}
     try:
-        return calibrate_scores(scores, truth, h, asked, kind=args.kind, outputs=outputs, **options)
+        return calibrate_scores(scores, truth, h, **asked, kind=args.kind, outputs=outputs, **options)
     except DataError as error:
         raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
 
@@ -175,8 +176,10 @@ def in_groups(guarantee: GuaranteedThreshold) -> str:
     """What a guarantee about new groups begins with; "" for one about samples."""
     if guarantee.num_groups is None:
         return ""
-    share = guarantee.group_share
-    return "in a new group, on average, " if share is None else f"in at least {share:g} of new groups, "
+    share, that = guarantee.group_share, " that get answers" if guarantee.of == "answers" else ""
+    if share is None:
+        return f"in a new group{that.replace('get', 'gets')}, on average, "
+    return f"in at least {share:g} of new groups{that}, "
 
 
 def calibration_text(found: Calibration) -> str:

@@ -64,12 +64,12 @@ def run(args: argparse.Namespace) -> None:
     methods = tuple(METHODS) if args.methods is None else tuple(args.methods.split(","))
     study = UnseenStudy(data.hierarchy, parts["train"], parts["test"], left, methods=methods, **how)
 
-    def told(text: str, rows: Rows) -> None:
+    def report(text: str, rows: Rows) -> None:
         print(text, file=sys.stderr, flush=True)
         if args.out is not None:
             write_rows(rows, Path(args.out))
 
-    rows = study.run(told)
+    rows = study.run(report)
     if args.page is not None:
         from hace.lab.report.unseen_page import write_unseen_page
 

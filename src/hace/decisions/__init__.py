@@ -4,11 +4,11 @@ answer of least expected cost.
 
 from __future__ import annotations
 
-from hace.decisions.calibration import fit_temperature
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import RULES, predict
 from hace.decisions.scores import SCORE_KINDS, Scores
+from hace.decisions.temperature import fit_temperature
 
 __all__ = ["RULES", "SCORE_KINDS", "Decisions", "GuaranteedThreshold", "Scores"]
 __all__ += ["fit_temperature", "guaranteed_threshold", "predict"]

@@ -10,26 +10,17 @@ import numpy as np
 from torch import Tensor
 
 from hace.checks import is_number
-from hace.decisions.bounds import GUARANTEES, RiskBound, share_of
+from hace.decisions.bounds import GUARANTEES, RiskBound, group_places
 from hace.decisions.decisions import Decisions
-from hace.decisions.group_guarantees import GroupGuarantee, group_places
+from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, greatest_distance, ladder_of, no_answers
 from hace.decisions.rules import decide
 from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import (
-    LADDERS,
-    NOTHING,
-    Outcomes,
-    first_nodes,
-    greatest_distance,
-    no_answers,
-    outcomes_of,
-)
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
 from hace.hierarchy.distances import DISTANCES
 
-_FORMAT = "hace.threshold.1"
+_FORMAT = "hace.threshold.2"
 _OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of guarantees about new groups
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
@@ -40,7 +31,7 @@ _ASSUMED = (
 )
 _NEW_GROUPS = "New groups come from the same source as those of the calibration and are prepared alike: all are exchangeable"
 _WITHIN_GROUPS = (
-    "Groups weigh the same, whatever their size; samples within a group may depend on each other in any way."
+    "Groups count the same, whatever their size; samples within a group may depend on each other in any way."
 )
 
 
@@ -84,38 +75,52 @@ class GuaranteedThreshold:
     @property
     def is_silent(self) -> bool:
         """Whether it answers nothing, in any group."""
-        found = self.threshold.values() if isinstance(self.threshold, dict) else (self.threshold,)
-        return all(t > 1 for t in found)
+        each = self.threshold.values() if isinstance(self.threshold, dict) else (self.threshold,)
+        return all(t > 1 for t in each)
 
     @property
     def guarantee(self) -> str:
         """The guarantee in one sentence."""
-        new = self.groups == "new"
-        if self.distance is not None:
-            whose = "its" if new else "all"
-            what = f"the mean distance ({self.distance}) of false answers, over {whose} samples, is at most {self.at_most:g}"
-        elif self.of == "samples":
-            what = f"at most {1 - self.accuracy:.4g} of {'its' if new else 'all'} samples get a false answer"  # type: ignore[operator]
-        else:
-            what = (
-                f"of {'its' if new else 'the'} answers below the root, at least {self.accuracy:.12g} are true"
-            )
+        what = f"{self._where}{self._what}{self._over_what}{self._how_sure}"
         rests = f"{self.samples:,} samples"
-        if new:
-            where = (
-                "a new group" if self.group_share is None else f"at least {self.group_share:g} of new groups"
-            )
-            what, rests = f"in {where} {what}", f"{self.num_groups:,} groups, {rests}"
-            each = ", on average over new groups" if self.group_share is None else ""
-        else:
-            each = "" if self.groups is None else ", in each group"
-        how = ", on average over calibrations"
-        if self.confidence is not None:
-            how = f", with probability {self.confidence:.12g} over the calibration {'groups' if new else 'samples'}"
-        elif each.startswith(", on average"):
-            how = " and calibrations"
+        if self.groups == "new":
+            rests = f"{self.num_groups:,} groups, {rests}"
         silent = " It answers nothing." if self.is_silent else ""
-        return f"{what[0].upper()}{what[1:]}{each}{how} ({rests}).{silent}"
+        return f"{what[0].upper()}{what[1:]} ({rests}).{silent}"
+
+    @property
+    def _where(self) -> str:
+        """The new groups that it speaks of; a group without answers has no share of true ones."""
+        if self.groups != "new":
+            return ""
+        answering = self.of == "answers"
+        if self.group_share is None:
+            return "in a new group that gets answers, " if answering else "in a new group "
+        return f"in at least {self.group_share:g} of {'the new groups that get answers, ' if answering else 'new groups '}"
+
+    @property
+    def _what(self) -> str:
+        whose = "its" if self.groups == "new" else "all"
+        if self.distance is not None:
+            return f"the mean distance ({self.distance}) of false answers, over {whose} samples, is at most {self.at_most:g}"
+        assert self.accuracy is not None
+        if self.of == "samples":
+            return f"at most {1 - self.accuracy:.4g} of {whose} samples get a false answer"
+        return f"of {whose if whose == 'its' else 'the'} answers below the root, at least {self.accuracy:.12g} are true"
+
+    @property
+    def _over_what(self) -> str:
+        if self.groups == "new" and self.group_share is None:
+            return f", on average over {'such' if self.of == 'answers' else 'new'} groups"
+        return ", in each group" if self.groups in ("top", "given") else ""
+
+    @property
+    def _how_sure(self) -> str:
+        new = self.groups == "new"
+        if self.confidence is not None:
+            over = "groups" if new else "samples"
+            return f", with probability {self.confidence:.12g} over the calibration {over}"
+        return " and calibrations" if new and self.group_share is None else ", on average over calibrations"
 
     @property
     def cost(self) -> str:
@@ -178,7 +183,7 @@ class GuaranteedThreshold:
         if by is not None:
             members = _members(by, len(given))
         else:
-            members = _tops(first_nodes(given, self.rule), hierarchy)
+            members = _tops(ladder_of(given, self.rule).tops(), hierarchy)
         unknown = [name for name in members if name not in self.threshold]
         if unknown:
             raise DataError(f"by must be among those of the calibration. Got {unknown[0]!r}.")
@@ -232,30 +237,35 @@ class GuaranteedThreshold:
 
 def _wrong_fields(given: dict[str, Any]) -> list[str]:
     """The fields of a record that cannot be right."""
-    each, far, by_group = (
-        given["threshold"],
-        given["distance"] is not None,
-        given["groups"] in ("top", "given"),
-    )
-    shares = ("accuracy", "confidence", "at_most", "group_share")
-    numbers = {name: given[name] for name in shares if given.get(name) is not None}
-    wrong = {
-        name: not is_number(x) or x <= 0 or (name != "at_most" and x >= 1) for name, x in numbers.items()
+    thresholds = given["threshold"]
+    by_group = isinstance(thresholds, dict)
+    each = thresholds.values() if by_group else [thresholds]
+    about_distance = given["distance"] is not None
+    right = {
+        "threshold": all(is_number(t) and (0 <= t <= 1 or t == NOTHING) for t in each),
+        "answered": is_number(given["answered"]) and 0 <= given["answered"] <= 1,
+        "rule": (given["rule"], given["constrained"]) in list(LADDERS),
+        "groups": given["groups"] in (("top", "given") if by_group else (None, "new")),
+        "of": given["of"] in GUARANTEES,
+        "distance": given["distance"] in (None, *DISTANCES)
+        and about_distance == (given["at_most"] is not None),
+        "at_most": given["at_most"] is None or _is_above_zero(given["at_most"]),
+        "accuracy": given["accuracy"] is None if about_distance else _is_share(given["accuracy"]),
+        "confidence": given["confidence"] is None or _is_share(given["confidence"]),
+        "samples": isinstance(given["samples"], int),
+        "num_groups": given["groups"] != "new" or isinstance(given["num_groups"], int),
+        "group_share": given.get("group_share") is None or _is_share(given["group_share"]),
+        "hierarchy": isinstance(given["hierarchy"], str),
     }
-    found = each.values() if isinstance(each, dict) else [each]
-    wrong["threshold"] = any(not is_number(t) or not (0 <= t <= 1 or t == NOTHING) for t in found)
-    wrong["answered"] = not is_number(given["answered"]) or not 0 <= given["answered"] <= 1
-    wrong["rule"] = (given["rule"], given["constrained"]) not in list(LADDERS)
-    wrong["groups"] = (
-        given["groups"] not in (None, "new", "top", "given") or isinstance(each, dict) != by_group
-    )
-    wrong["of"] = given["of"] not in GUARANTEES
-    wrong["distance"] = given["distance"] not in (None, *DISTANCES) or ("at_most" in numbers) != far
-    wrong["samples"] = not isinstance(given["samples"], int)
-    wrong["num_groups"] = given["groups"] == "new" and not isinstance(given["num_groups"], int)
-    wrong["hierarchy"] = not isinstance(given["hierarchy"], str)
-    wrong["accuracy"] = wrong.get("accuracy", False) or ("accuracy" in numbers) == far
-    return [name for name, is_wrong in wrong.items() if is_wrong]
+    return [name for name, fits in right.items() if not fits]
+
+
+def _is_above_zero(value: Any) -> bool:
+    return is_number(value) and value > 0
+
+
+def _is_share(value: Any) -> bool:
+    return _is_above_zero(value) and value < 1
 
 
 def guaranteed_threshold(
@@ -303,8 +313,9 @@ def guaranteed_threshold(
         at_most: the guaranteed mean distance, over all samples.
         rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"`` or ``"hedge"``.
         constrained: the option of ``rule="threshold"``.
-        groups: (B,) the site, donor or recording of each sample: the guarantee is about new groups, each of which weighs the
-            same, and ``confidence`` is over groups. See :mod:`hace.decisions.group_guarantees` for the theorem.
+        groups: (B,) the site, donor or recording of each sample: the guarantee is about new groups, each of which counts the
+            same, and ``confidence`` is over groups. A guarantee about answers is about groups that get some. See
+            :mod:`hace.decisions.bounds` for the theorem.
         group_share: the guarantee holds in at least this share of new groups. None: on average over new groups.
         by: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
             ``"top"``: by the child of the root that the answer is under.
@@ -328,46 +339,41 @@ def guaranteed_threshold(
         >>> sure.predict(p[9:11], h, kind="probs").ids
         ['dog', 'cat']
     """
-    guarantee = _guarantee(hierarchy, accuracy, confidence, of, distance, at_most)
-    outcomes = outcomes_of(
-        Scores(scores, hierarchy, kind, outputs),
-        target,
-        rule=rule,
-        constrained=constrained,
-        distance=distance,
-        labels=labels,
-    )
-    kind_of_groups, num_groups = None, None
+    if by is not None and groups is not None:
+        raise ConfigError(
+            "groups and by must not come together: a guarantee is about new groups, or about known ones."
+        )
+    if group_share is not None and groups is None:
+        raise ConfigError("group_share must come with groups, which name the group of each sample. Got none.")
+    bound = _bound(hierarchy, accuracy, confidence, of, distance, at_most, group_share)
+    given = Scores(scores, hierarchy, kind, outputs)
+    truth = given.truths(target, labels)
+    ladder = ladder_of(given, rule, constrained)
+    outcomes = ladder.outcomes(truth, distance)
+    everybody = np.arange(len(outcomes))
+    num_groups: int | None = None
+    kind_of_groups: str | None = None
     if groups is not None:
-        if by is not None:
-            raise ConfigError(
-                "groups and by must not come together: a guarantee is about new groups, or about known ones."
-            )
-        names, place = group_places(groups, len(outcomes))
-        share = None if group_share is None else share_of("group_share", group_share)
-        found, kind_of_groups = {None: GroupGuarantee(guarantee, share).threshold(outcomes, place)}, "new"
-        members, num_groups = {None: np.arange(len(outcomes))}, len(names)
+        names, places = group_places(groups, len(outcomes))
+        kind_of_groups, num_groups = "new", len(names)
+        members: dict[Any, np.ndarray] = {None: everybody}
+        thresholds = {None: bound.threshold(outcomes, places)}
     else:
-        if group_share is not None:
-            raise ConfigError(
-                "group_share must come with groups, which name the group of each sample. Got none."
-            )
-        if by is None:
-            members = {None: np.arange(len(outcomes))}
-        elif isinstance(by, str):
+        members = {None: everybody}
+        if isinstance(by, str):
             _check_top(by, rule, constrained)
-            members, kind_of_groups = _tops(outcomes.first, hierarchy), by
-        else:
+            members, kind_of_groups = _tops(ladder.tops(), hierarchy), by
+        elif by is not None:
             members, kind_of_groups = _members(by, len(outcomes)), "given"
-        found = _thresholds(guarantee, outcomes, members)
-    answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in found.items())
+        thresholds = _thresholds(bound, outcomes, members)
+    answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in thresholds.items())
     return GuaranteedThreshold(
         rule=rule,
         constrained=constrained,
-        threshold=found[None] if by is None else found,
+        threshold=thresholds[None] if by is None else thresholds,
         groups=kind_of_groups,
         of=of,
-        accuracy=float(1 - guarantee.alpha) if distance is None else None,
+        accuracy=float(1 - bound.alpha) if distance is None else None,
         distance=distance,
         at_most=None if at_most is None else float(at_most),
         confidence=None if confidence is None else float(confidence),
@@ -379,39 +385,41 @@ def guaranteed_threshold(
     )
 
 
-def _guarantee(
+def _bound(
     hierarchy: Hierarchy,
     accuracy: float | None,
     confidence: float | None,
     of: str,
     distance: str | None,
     at_most: float | None,
+    group_share: float | None,
 ) -> RiskBound:
     if distance is None:
         if at_most is not None:
             raise ConfigError(
                 "at_most needs distance: the convention it is measured in. Give distance='lca_height'."
             )
-        return RiskBound.of_accuracy(0.95 if accuracy is None else accuracy, confidence, of)
+        share = 0.95 if accuracy is None else accuracy
+        return RiskBound.of_accuracy(share, confidence, of, group_share)
     if accuracy is not None or of != "samples" or at_most is None:
         raise ConfigError(
             "A guarantee of distance must have at_most, the mean distance over all samples, no accuracy, and of='samples'. "
             f"Got at_most={at_most!r}, accuracy={accuracy!r}, of={of!r}."
         )
-    return RiskBound.of_distance(at_most, confidence, greatest_distance(hierarchy, distance))
+    return RiskBound.of_distance(at_most, confidence, greatest_distance(hierarchy, distance), group_share)
 
 
-def _thresholds(guarantee: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
+def _thresholds(bound: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
     """The threshold of each group, or of None: all samples; or an error that names every group without one."""
-    found, problems = {}, []
+    thresholds, problems = {}, []
     for name, rows in members.items():
         try:
-            found[name] = guarantee.threshold(outcomes.take(rows))
+            thresholds[name] = bound.threshold(outcomes.take(rows))
         except DataError as error:
             problems.append(str(error) if name is None else f"Group {name!r}: {error}")
     if problems:
         raise DataError(problems)
-    return found
+    return thresholds
 
 
 def _check_top(by: str, rule: str, constrained: bool) -> None:

@@ -1,9 +1,9 @@
-"""Rules with a threshold: a ladder of nodes for each sample, and the last rung that is probable enough.
+"""Rules with a threshold: a row of nodes for each sample, and the last of them that is probable enough.
 
     walk_down              from the root, always to the child of greatest mass       deepest_above
     best_by_information    the most probable node for each number of leaves          deepest_above, constrained=False
     path_to_best_leaf      the most probable leaf and its ancestors                  climb
-    hedge_ladder           the answers of hedge as the threshold falls               hedge
+    hedge_steps            the answers of hedge as the threshold falls               hedge
     path_to_best_own       the best leaf, or the likeliest "another of this group"   own
 
 Masses fall along the walk and the path, so as the threshold grows their answers only move up.
@@ -12,20 +12,14 @@ With i(v) = I(v) / log2 n, the information of a node from 0 at the root to 1 at 
 argmax_v q*[v] ((1 - t) i(v) + t): Deng et al. 2012, "Hedging Your Bets", whose reward I(v) + lambda has
 lambda = log2 n t / (1 - t).
 
-:class:`Outcomes` say what such a rule does on samples whose truth is known, at every threshold at once. An answer is true when
-it is the truth or an ancestor of it; the root, or no answer, says nothing. The loss of a false answer is 1, or its distance to
-the truth; other answers lose nothing. A sample loses at t what its worst answer at t or any greater threshold loses, so its
-loss never grows with t. On a tree the answers of the walk down and of the climb move up one path as t grows, and that is the
-loss of the answer at t itself.
+The answers at every threshold at once, and what they lose, are in :mod:`hace.decisions.ladders`.
 """
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
-from functools import cached_property
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,20 +27,19 @@ from torch import Tensor
 
 from hace.checks import is_number
 from hace.decisions.decisions import Decisions
-from hace.decisions.scores import Scores, leaf_log_probs, rank_leaves
+from hace.decisions.scores import leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived, is_above, layout, leaf_counts
-from hace.hierarchy.distances import check_distance, relations, virtual_height
+from hace.hierarchy.derived import derived, layout, leaf_counts
+from hace.hierarchy.distances import relations
 from hace.losses.kernels import walk
 
-NOTHING = 2.0  # a threshold above every mass: answer nothing below the root
-_TIED = 2.0**-22  # scores this close are one score: four units of single precision just below 1
 _NO_MASS = 1e-5  # less than this is rounding
 _SILENT = (
     "No inner node has a mass of its own, so no answer can mean 'another of this group': with outputs over leaves, a group of "
     "one listed class has exactly that class's probability. Train a head over nodes, such as HCELoss(h, unseen=0.3)."
 )
+_EQUAL = 2.0**-20  # relative: values of hedge this close are equal
 _MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products that they compare
 
 
@@ -252,20 +245,24 @@ def information_of(h: Hierarchy, device: torch.device) -> Tensor:
 def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
     """The answer of greatest expected information with a bonus for truth, from 0 (none) to 1 (truth alone: the root).
 
-    Of equal ones the root or no answer, then the first in node order.
+    Of equal ones the least informative, which is the root or no answer where it is among them, then the first in node order.
+    Values that single precision cannot tell apart are equal, so the precision of the scores decides nothing.
     """
     if not is_number(threshold) or not 0 <= threshold <= 1:
         raise ConfigError(f"threshold must be one number from 0 to 1 for rule='hedge'. Got {threshold!r}.")
-    weight = (1 - threshold) * information_of(hierarchy, log_q.device) + threshold
-    best = log_q.double().exp_().mul_(weight).max(dim=1)
-    nodes, masses = best.indices, log_q.gather(1, best.indices[:, None]).squeeze(1).exp()
+    information = information_of(hierarchy, log_q.device)
+    value = log_q.double().exp_().mul_((1 - threshold) * information + threshold)
+    best = value.amax(dim=1, keepdim=True)
+    tied = value >= best * (1 - _EQUAL)
+    nodes = information.expand_as(value).masked_fill(~tied, torch.inf).argmin(dim=1)
+    masses = log_q.gather(1, nodes[:, None]).squeeze(1).exp()
     if not hierarchy.rooted:
-        nothing = best.values <= threshold
+        nothing = best.squeeze(1) <= threshold * (1 + _EQUAL)
         nodes, masses = nodes.masked_fill(nothing, -1), masses.masked_fill(nothing, 1.0)
     return Decisions(hierarchy, nodes, masses)
 
 
-def hedge_ladder(log_q: Tensor, hierarchy: Hierarchy) -> tuple[np.ndarray, np.ndarray]:
+def hedge_steps(log_q: Tensor, hierarchy: Hierarchy) -> tuple[np.ndarray, np.ndarray]:
     """The answers of :func:`hedge` as the threshold falls from 1: (B, L) nodes and the greatest threshold of each.
 
     Every node is a line in t, and the answers are the upper envelope of these lines. The thresholds have a margin for
@@ -324,193 +321,3 @@ def level_thresholds(threshold: float | Sequence[float], hierarchy: Hierarchy) -
     if wrong:
         raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r}.")
     return torch.tensor([-1.0, *given], dtype=torch.float64)
-
-
-# (B, L) nodes, and the greatest threshold at which each is the answer
-AnswerRungs = tuple[np.ndarray, np.ndarray]
-
-
-def _walk(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    """A rung is reached when it and all rungs above it pass."""
-    nodes, masses = _rungs(*walk_down(log_q, hierarchy), hierarchy)
-    return nodes, np.minimum.accumulate(masses, axis=1)
-
-
-def _climb(log_q: Tensor, hierarchy: Hierarchy, best: Tensor | None = None) -> AnswerRungs:
-    return _rungs(*path_to_best_leaf(log_q, hierarchy, best), hierarchy)
-
-
-def _informative(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    return _last_first(*_rungs(*best_by_information(log_q, hierarchy), hierarchy))
-
-
-def _own(log_q: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    return _last_first(*_rungs(*path_to_best_own(log_q, hierarchy), hierarchy))
-
-
-def _last_first(nodes: np.ndarray, masses: np.ndarray) -> AnswerRungs:
-    """A rung never answers where a later one has as much mass."""
-    later = np.maximum.accumulate(masses[:, :0:-1], axis=1)[:, ::-1]
-    masses[:, :-1][masses[:, :-1] <= later] = -np.inf
-    return nodes, masses
-
-
-def _rungs(nodes: Tensor, masses: Tensor, hierarchy: Hierarchy) -> AnswerRungs:
-    """The masses as thresholds; the root, or no answer, passes all of them."""
-    steps, reached = nodes.cpu().numpy(), masses.double().exp().cpu().numpy()
-    saying = np.append(hierarchy.depths, 0)[steps] > 0
-    return steps, np.where(saying, np.minimum(reached, 1.0), 1.0)  # rounding aside, no mass is above 1
-
-
-# By rule and `constrained`.
-LADDERS: dict[tuple[str, bool], Callable[..., AnswerRungs]] = {
-    ("threshold", True): _walk,
-    ("threshold", False): _informative,
-    ("climb", True): _climb,
-    ("hedge", True): hedge_ladder,
-    ("own", True): _own,
-}
-
-
-@dataclass(frozen=True, eq=False)
-class Outcomes:
-    """Losses and answers of B samples as the threshold moves, by events."""
-
-    reached: np.ndarray  # (B, L) the greatest threshold of each event, falling; -inf for none
-    loss: np.ndarray  # (B, L) the loss of the sample up to that threshold, growing
-    # (B,) the greatest threshold at which each sample has an answer below the root; -inf for none
-    answered: np.ndarray
-    first: np.ndarray  # (B,) the child of the root that its answers are under, or -1
-    # (B, L) the greatest threshold of each answer below the root, true or false; -inf for none
-    scores: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.answered)
-
-    def take(self, rows: np.ndarray) -> Outcomes:
-        """The outcomes of some samples."""
-        return Outcomes(*(getattr(self, f.name)[rows] for f in fields(self)))
-
-    @cached_property
-    def _events(self) -> tuple[np.ndarray, np.ndarray]:
-        """(E,) thresholds in growing order, and (E + 1,) the loss of all samples above so many of them."""
-        gain = np.diff(self.loss, axis=1, prepend=0)
-        scores, gain = self.reached[gain > 0], gain[gain > 0]
-        order = np.argsort(scores)
-        total = np.concatenate([[0], np.cumsum(gain[order])])
-        return scores[order], total[-1] - total
-
-    @cached_property
-    def _answers(self) -> np.ndarray:
-        return np.sort(self.answered)
-
-    def thresholds(self) -> np.ndarray:
-        """Thresholds to choose from, falling from :data:`NOTHING` to 0: midpoints between neighbouring scores.
-
-        So no rounding, such as that of scores computed in another precision, moves a sample across a threshold. Scores
-        closer than that rounding are one score, and so are those that round to 1.
-        """
-        scores = np.unique(np.append(self.scores[self.scores > -np.inf], 1.0))
-        first = np.flatnonzero(np.diff(np.rint(scores / _TIED), prepend=-1.0))
-        between = (scores[first[1:] - 1] + scores[first[1:]]) / 2
-        return np.concatenate([[NOTHING], between[::-1], [0.0]])
-
-    def losses(self, threshold: float) -> np.ndarray:
-        """(B,) the loss of each sample at a threshold."""
-        events = (self.reached >= threshold).sum(axis=1, keepdims=True)
-        return np.where(events > 0, np.take_along_axis(self.loss, np.maximum(events - 1, 0), axis=1), 0)[:, 0]
-
-    def loss_at(self, thresholds: np.ndarray) -> np.ndarray:
-        """The loss of all samples at each threshold."""
-        scores, above = self._events
-        return above[np.searchsorted(scores, thresholds)]
-
-    def answers_at(self, thresholds: np.ndarray) -> np.ndarray:
-        """How many samples have an answer below the root at each threshold."""
-        return len(self) - np.searchsorted(self._answers, thresholds)
-
-
-def outcomes_of(
-    scores: Scores,
-    target: Any,
-    *,
-    rule: str = "threshold",
-    constrained: bool = True,
-    distance: str | None = None,
-    labels: str = "leaves",
-) -> Outcomes:
-    """The outcomes of a rule on samples with truths (B,). With ``distance``, a false answer loses its distance, not 1."""
-    if (rule, constrained) not in LADDERS:
-        raise ConfigError(
-            "rule must be 'threshold', 'climb' or 'hedge', the rules with a threshold; constrained=False belongs to the "
-            f"first. Got {rule!r} with constrained={constrained!r}."
-        )
-    if distance is not None:
-        check_distance(distance)
-    h, truth, ladder = scores.hierarchy, scores.truths(target, labels), LADDERS[rule, constrained]
-    parts = [_outcomes(np.full((0, 1), -1), np.zeros((0, 1)), truth[:0], h, distance)]
-    for rows, block in scores.blocks():
-        parts.append(_outcomes(*ladder(block.log_q(), h), truth[rows], h, distance))
-    return joined_outcomes(parts)
-
-
-def first_nodes(scores: Scores, rule: str) -> np.ndarray:
-    """(B,) the child of the root that the answers to each sample are under, or -1."""
-    parts, h = [np.zeros(0, dtype=np.int64)], scores.hierarchy
-    for _, block in scores.blocks():
-        parts.append(_first(LADDERS[rule, True](block.log_q(), h)[0], h))
-    return np.concatenate(parts)
-
-
-def _first(nodes: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
-    saying = np.append(hierarchy.depths, 0)[nodes] > 0
-    top = np.take_along_axis(nodes, saying.argmax(axis=1)[:, None], axis=1)[:, 0]
-    return np.where(saying.any(axis=1), top, -1)
-
-
-def _outcomes(
-    nodes: np.ndarray, reached: np.ndarray, truth: np.ndarray, h: Hierarchy, distance: str | None
-) -> Outcomes:
-    """Of ladders (B, L): the events in falling order, with the running maximum of the losses."""
-    below = np.append(h.depths, 0)[nodes] > 0
-    each = np.broadcast_to(truth[:, None], nodes.shape)
-    false = below & ~is_above(h, nodes.ravel(), each.ravel()).reshape(nodes.shape)
-    loss = false.astype(np.int64)
-    if distance is not None:
-        loss[false] = h.distances(nodes[false], each[false], distance, labels="nodes")
-    events = np.where(false, reached, -np.inf)
-    order = np.argsort(-events, axis=1, kind="stable")
-    scores = np.where(below, reached, -np.inf)
-    return Outcomes(
-        np.take_along_axis(events, order, axis=1),
-        np.maximum.accumulate(np.take_along_axis(loss, order, axis=1), axis=1),
-        scores.max(axis=1, initial=-np.inf),
-        _first(nodes, h),
-        scores,
-    )
-
-
-def joined_outcomes(parts: list[Outcomes]) -> Outcomes:
-    """Outcomes of all samples; ladders of one part may be shorter than those of another."""
-    width = max(part.reached.shape[1] for part in parts)
-    padded = []
-    for part in parts:
-        more = ((0, 0), (0, width - part.reached.shape[1]))
-        reached, scores = (np.pad(x, more, constant_values=-np.inf) for x in (part.reached, part.scores))
-        padded.append((reached, np.pad(part.loss, more, mode="edge"), part.answered, part.first, scores))
-    return Outcomes(*(np.concatenate(arrays) for arrays in zip(*padded, strict=True)))
-
-
-def no_answers(scores: Scores) -> Decisions:
-    """The root, or no answer, for every sample: the answers at the threshold :data:`NOTHING`."""
-    z = scores.checked().data
-    nodes = torch.full((len(z),), layout(scores.hierarchy).walk_start, device=z.device)
-    return Decisions(scores.hierarchy, nodes, z.new_ones(len(z)))
-
-
-def greatest_distance(hierarchy: Hierarchy, distance: str) -> int:
-    """A bound on the distance of two nodes that the hierarchy alone gives."""
-    check_distance(distance)
-    deepest = hierarchy.max_depth
-    bounds = {"lca_height": virtual_height(hierarchy), "lca_depth": deepest, "edges": 2 * deepest}
-    return int(bounds[distance])

@@ -16,8 +16,8 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.calibration import hold_out
-from hace.decisions.group_guarantees import group_places
+from hace.decisions.bounds import group_places
+from hace.decisions.calibration import calibration_samples, temperature_of_part
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
@@ -567,21 +567,19 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
-        held = hold_out(
-            self._scores(self._linear(X)),
-            self._reading(y),
-            (2, np.random.default_rng(0)),
-            temperature=temperature,
-            groups=groups,
-            pool=pool,
-            subset=self.subset,
+        scores, truth, groups = calibration_samples(
+            self._scores(self._linear(X)), self._reading(y), groups, pool, self.subset
         )
+        fits = np.zeros(len(truth), dtype=bool)
+        if temperature is None:
+            temperature, fits = temperature_of_part(scores, truth, groups, 2, np.random.default_rng(0))
+        rest = scores[~fits].cooled(temperature)
         if pool is None:
-            self.temperature_ = held.temperature
-        self._guaranteed_on = held.scores.log_q().numpy(), held.truth
-        self._guaranteed_groups = held.groups
-        self._guarantees_about, self._pooled_temperature = (pool, self.subset), held.temperature
-        self._guarantees, self._temperature_samples = {}, held.fitted
+            self.temperature_ = temperature
+        self._guaranteed_on = rest.log_q().numpy(), truth[~fits]
+        self._guaranteed_groups = None if groups is None else groups[~fits]
+        self._guarantees_about, self._pooled_temperature = (pool, self.subset), temperature
+        self._guarantees, self._temperature_samples = {}, int(fits.sum())
         return self
 
     def guarantee(

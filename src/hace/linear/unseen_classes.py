@@ -3,6 +3,12 @@
 A left-out class has a truth all the same: its closest ancestor among the listed nodes. An answer is true if it is that ancestor
 or above it (the root says nothing), exact if it is that ancestor, and a wrong name if it is a listed class. Methods are
 compared where they have lost equally many exact answers on the known classes, as their thresholds grow.
+
+**The guarantee** is about new classes, with classes as the units of conformal risk control (:mod:`hace.decisions.bounds`). Let
+class c have the loss R_c(t), the share of its samples with a false answer of a head at the threshold t. If the m classes that
+this head never saw and a new class are exchangeable, the least t with (sum_c R_c(t) + 1) / (m + 1) <= alpha gives
+E[R_new(t)] <= alpha. So a threshold belongs to the head whose classes set it. Scores of several heads may not be pooled:
+cross-validation conformal risk control (Cohen, Park, Simeone and Shamai 2024) covers only answers that combine all of them.
 """
 
 from __future__ import annotations
@@ -17,10 +23,8 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.bounds import RiskBound
-from hace.decisions.group_guarantees import GroupGuarantee, group_places
-from hace.decisions.scores import Scores
-from hace.decisions.threshold_rules import LADDERS, Outcomes, joined_outcomes, outcomes_of
+from hace.decisions.bounds import RiskBound, group_places
+from hace.decisions.ladders import LADDERS, Ladder
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.documents import csv_text
 from hace.files.writing import write_whole
@@ -36,12 +40,10 @@ from hace.metrics.intervals import seed_interval
 RATES = (8.0, 16.0, 32.0)
 # Points of exact answers on known classes, against cross-entropy's best class.
 LOST = (0.0, 1.0, 2.0, 3.0, 4.0, 6.0, 8.0)
-SPLITS = 4  # ways to halve the classes left out
 _STEPS = 150  # thresholds of a curve
 _GROUPS = 0.5  # how probable a group must be where only classes have a threshold of their own
 
 Rows = list[dict[str, Any]]
-_Judged = dict[str, list[tuple[Outcomes, IntArray]]]  # by method: outcomes of new samples, and their classes
 
 
 class Candidate(NamedTuple):
@@ -130,37 +132,25 @@ class Point(NamedTuple):
     distance: float
 
 
-def curve(log_q: Tensor, truth: IntArray, unseen: np.ndarray, h: Hierarchy, rule: str) -> list[Point]:
-    """What a rule says as its threshold grows from 0, on samples with truths (M,), of which some are ``unseen``."""
-    nodes, reached = _ladder(log_q, h, rule)
-    is_leaf = np.append(h.labels, -1)[nodes] >= 0
-    leaf = np.where(is_leaf, reached, -np.inf).max(axis=1)
+def curve(ladder: Ladder, truth: IntArray, unseen: np.ndarray) -> list[Point]:
+    """What answers are worth as their threshold grows from 0, on samples with truths (M,), of which some are ``unseen``."""
+    h = ladder.hierarchy
+    is_leaf = np.append(h.labels, -1)[ladder.nodes] >= 0
+    leaf = np.where(is_leaf, ladder.reached, -np.inf).max(axis=1)
     tried = np.unique(np.quantile(leaf[leaf > -np.inf], np.linspace(0, 0.98, _STEPS)))
-    worth, rows = _worth(nodes, truth[:, None], h), np.arange(len(nodes))
-    picked = ((t, _last(reached, t)) for t in tried.tolist())
-    return [Point(t, *_shares(worth[:, rows, column], unseen)) for t, column in picked]
+    worth = _worth(ladder.nodes, truth[:, None], h)
+    rows = np.arange(len(ladder))
+    return [Point(t, *_shares(worth[:, rows, ladder.rung(t)], unseen)) for t in tried.tolist()]
 
 
-def answers_at(
-    log_q: Tensor, h: Hierarchy, rule: str, thresholds: Sequence[float] | np.ndarray
-) -> list[IntArray]:
-    """(M,) answers at each threshold; the root, or no answer, always passes."""
-    nodes, reached = _ladder(log_q, h, rule)
-    return [nodes[np.arange(len(nodes)), _last(reached, t)] for t in thresholds]
-
-
-def _ladder(log_q: Tensor, h: Hierarchy, rule: str) -> tuple[np.ndarray, np.ndarray]:
-    """(M, L) nodes and the greatest threshold of each. Rule "classes": a threshold for classes, 0.5 for all groups."""
-    nodes, reached = LADDERS["threshold" if rule == "classes" else rule, True](log_q, h)
-    if rule == "classes":
-        group = np.append(h.labels, -1)[nodes] < 0
-        reached[group] = np.where(reached[group] >= _GROUPS, np.inf, -np.inf)
-    reached[:, 0] = np.inf
-    return nodes, reached
-
-
-def _last(reached: np.ndarray, threshold: float) -> np.ndarray:
-    return (np.arange(reached.shape[1]) * (reached >= threshold)).max(axis=1)
+def ladder_by(rule: str, log_q: Tensor, h: Hierarchy) -> Ladder:
+    """The answers of a rule as its threshold falls. Rule "classes": a threshold for classes, 0.5 for all groups."""
+    if rule != "classes":
+        return LADDERS[rule, True](log_q, h)
+    walked = LADDERS["threshold", True](log_q, h)
+    is_group = np.append(h.labels, -1)[walked.nodes] < 0
+    passes = np.where(walked.reached >= _GROUPS, 1.0, -np.inf)
+    return Ladder.of(h, walked.nodes, np.where(is_group, passes, walked.reached))
 
 
 def _worth(answer: IntArray, truth: IntArray, h: Hierarchy) -> np.ndarray:
@@ -175,7 +165,11 @@ def _worth(answer: IntArray, truth: IntArray, h: Hierarchy) -> np.ndarray:
 
 def _shares(worth: np.ndarray, unseen: np.ndarray) -> list[float]:
     """What a :class:`Point` has behind its threshold, of answers (5, M)."""
-    known, new = worth[:, ~unseen].mean(axis=1), worth[:, unseen].mean(axis=1)
+    return _point_shares(worth[:, ~unseen].mean(axis=1), worth[:, unseen].mean(axis=1))
+
+
+def _point_shares(known: np.ndarray, new: np.ndarray) -> list[float]:
+    """The same, from the means (5,) over known and over new samples."""
     shares = (*known[:2], new[1], new[0], *new[2:4])
     return [*(100 * float(x) for x in shares), float(known[4] + new[4]) / 2]
 
@@ -183,6 +177,35 @@ def _shares(worth: np.ndarray, unseen: np.ndarray) -> list[float]:
 def at_known(points: Iterable[Point], least: float) -> Point | None:
     """The point with the most true answers for unseen classes that keeps so many exact ones on known classes."""
     return max((p for p in points if p.known_exact >= least), key=lambda p: p.unseen_true, default=None)
+
+
+def guaranteed_point(
+    ladder: Ladder, truth: IntArray, unseen: np.ndarray, classes: IntArray, accuracy: float
+) -> Point:
+    """The threshold that the unseen classes set, with its figures on known classes.
+
+    Of unseen samples the shares are means over classes, each judged with the threshold that the other classes set: nan where
+    these are too few. ``classes`` (M,) are those of all samples.
+    """
+    bound = RiskBound.of_accuracy(accuracy, None, "samples")
+    new = np.flatnonzero(unseen)
+    outcomes = ladder.outcomes(truth)
+    worth = _worth(ladder.nodes, truth[:, None], ladder.hierarchy)
+    every = np.arange(len(truth))
+
+    def set_by(rows: np.ndarray) -> float:
+        return bound.threshold(outcomes.take(rows), group_places(classes[rows], len(rows))[1], "classes")
+
+    threshold = set_by(new)
+    drawn = np.unique(classes[new])
+    judged = np.full((len(worth), len(drawn)), np.nan)
+    if len(drawn) > bound.needed():
+        for column, left_out in enumerate(drawn):
+            others = set_by(new[classes[new] != left_out])
+            mine = new[classes[new] == left_out]
+            judged[:, column] = worth[:, mine, ladder.rung(others)[mine]].mean(axis=1)
+    known = worth[:, every, ladder.rung(threshold)][:, ~unseen].mean(axis=1)
+    return Point(threshold, *_point_shares(known, judged.mean(axis=1)))
 
 
 @dataclass(frozen=True)
@@ -195,8 +218,9 @@ class UnseenStudy:
         draws: how many draws of classes; ``seeds`` how many heads per draw, each with its own order of samples.
         groups: leave out whole groups.
         outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
-        guarantee: a share: half of the classes left out set a threshold that keeps this share from false answers on average
-            over new classes, the other half shows whether it does; in :data:`SPLITS` ways for every head. None: not asked.
+        guarantee: a share: the classes left out set a threshold for the head that never saw them, which keeps this share from
+            false answers on average over new classes. In its row, figures of known classes are those of this threshold; those of
+            unseen classes judge each class with the threshold that the others set. None: not asked.
     """
 
     hierarchy: Hierarchy
@@ -211,109 +235,81 @@ class UnseenStudy:
     outside: np.ndarray | None = None
     guarantee: float | None = None
 
-    def run(self, told: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
-        """One row per draw, seed, method and number of points lost; ``told`` hears of every seed, with the rows so far."""
+    def run(self, report: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
+        """One row per draw, seed, method and number of points lost; ``report`` hears of every seed, with the rows so far."""
         for name in self.methods:
             check_choice("A method", name, METHODS)
-        kept: dict[Any, Any] = {}
+        cached: dict[Any, Any] = {}
         rows: Rows = []
-        judged: _Judged = {}
         for seed in range(self.seeds):  # whatever stops it, all draws have as many seeds, or one more
             for draw in range(self.draws):
                 drawn = self.leave_out
                 if isinstance(drawn, int | float):
                     drawn = draw_classes(self.hierarchy, drawn, draw, groups=self.groups)
                 left = leave_out(self.hierarchy, drawn)
-                rows += self._rows(left, draw, seed, kept, judged)
-                told(f"seed {seed + 1} of {self.seeds}, draw {draw + 1} of {self.draws}", rows)
-        for name, parts in judged.items():  # a class counts once, with all heads that were trained without it
-            classes = np.concatenate([y for _, y in parts])
-            t = self._bound(joined_outcomes([part for part, _ in parts]), classes)
-            row = dict.fromkeys(rows[0], float("nan")) | {"draw": "all", "seed": "all", "method": name}
-            rows.append({**row, "lost": f"guarantee {self.guarantee:g}", "threshold": t})
-        told("done", rows)
+                rows += self._rows(left, draw, seed, cached)
+                report(f"seed {seed + 1} of {self.seeds}, draw {draw + 1} of {self.draws}", rows)
+        report("done", rows)
         return rows
 
-    def _bound(self, outcomes: Outcomes, classes: IntArray) -> float:
-        """The least threshold that keeps the guarantee on average over new classes."""
-        assert self.guarantee is not None
-        bound = GroupGuarantee(RiskBound.of_accuracy(self.guarantee, None, "samples"))
-        return bound.threshold(outcomes, group_places(classes, len(outcomes))[1])
-
-    def _rows(self, left: LeftOut, draw: int, seed: int, kept: dict[Any, Any], judged: _Judged) -> Rows:
-        h, truth, unseen = left.hierarchy, left.truths[self.test[1]], left.labels[self.test[1]] < 0
+    def _rows(self, left: LeftOut, draw: int, seed: int, cached: dict[Any, Any]) -> Rows:
+        """The rows of one draw and seed."""
+        h = left.hierarchy
+        classes = self.test[1]
+        truth, unseen = left.truths[classes], left.labels[classes] < 0
         scores: dict[str, Tensor] = {}
-        base = self.log_q(left, METHODS[BASELINE], seed, kept, scores)[: len(truth)].numpy()
+        base = self.log_q(left, METHODS[BASELINE], seed, cached, scores)[: len(truth)].numpy()
         right = h.leaf_nodes[base[:, h.leaf_nodes].argmax(axis=1)] == truth
         best = 100 * float(right[~unseen].mean())
-        found = []
+        rows: Rows = []
         for name in self.methods:
-            about, rule = {"draw": draw, "seed": seed, "method": name}, METHODS[name].rule
-            every = self.log_q(left, METHODS[name], seed, kept, scores)
-            log_q, outside = every[: len(truth)], every[len(truth) :]
-            points = curve(log_q, truth, unseen, h, rule)
+            about = {"draw": draw, "seed": seed, "method": name}
+            rule = METHODS[name].rule
+            log_q = self.log_q(left, METHODS[name], seed, cached, scores)
+            ladder = ladder_by(rule, log_q[: len(truth)], h)
+            outside = ladder_by(rule, log_q[len(truth) :], h)
+            points = curve(ladder, truth, unseen)
             for lost in LOST:
                 point = at_known(points, best - lost) or Point(*[float("nan")] * len(Point._fields))
-                found.append({**about, "lost": lost, "best": best, **point._asdict()})
+                rows.append({**about, "lost": lost, "best": best, **point._asdict()})
                 if self.outside is not None:
-                    (answer,) = answers_at(outside, h, rule, [point.threshold])
-                    named = float((np.append(h.labels, -1)[answer] >= 0).mean())
-                    found[-1]["outside_named"] = float("nan") if np.isnan(point.threshold) else 100 * named
-            if self.guarantee is not None and (rule, True) in LADDERS:
-                new = np.flatnonzero(unseen)
-                scored = Scores(log_q[torch.from_numpy(new)], h, "node_log_probs", "nodes")
-                outcomes = outcomes_of(scored, truth[new], rule=rule, labels="nodes")
-                judged.setdefault(name, []).append((outcomes, self.test[1][new]))
-                found += self._guaranteed(log_q, outcomes, left, rule, about)
-        return found
-
-    def _guaranteed(
-        self, log_q: Tensor, outcomes: Outcomes, left: LeftOut, rule: str, about: dict[str, Any]
-    ) -> Rows:
-        """What a threshold set on half of the classes left out does for the other half."""
-        y, found, new = self.test[1], [], left.labels[self.test[1]] < 0
-        for split in range(SPLITS):
-            rng = np.random.default_rng([about["draw"], about["seed"], split])
-            order = rng.permutation(np.unique(y[new]))
-            setting, judging = np.split(order, [len(order) // 2])
-            sets = np.isin(y[new], setting)
-            t = self._bound(outcomes.take(np.flatnonzero(sets)), y[new][sets])
-            (answer,) = answers_at(log_q, left.hierarchy, rule, [t])
-            rows, lost = ~np.isin(y, setting), outcomes.losses(t)
-            worth = _worth(answer[rows], left.truths[y[rows]], left.hierarchy)
-            row = {"lost": f"guarantee {self.guarantee:g}", "best": float("nan")}
-            row |= Point(t, *_shares(worth, new[rows]))._asdict()
-            false = 100 * float(np.mean([lost[y[new] == c].mean() for c in judging]))  # over classes
-            found.append({**about, **row, "unseen_false": false})
-        return found
+                    named = (np.append(h.labels, -1)[outside.answers(point.threshold)] >= 0).mean()
+                    rows[-1]["outside_named"] = (
+                        float("nan") if np.isnan(point.threshold) else 100 * float(named)
+                    )
+            if self.guarantee is not None and rule != "classes":
+                point = guaranteed_point(ladder, truth, unseen, classes, self.guarantee)
+                label = f"guarantee {self.guarantee:g}"
+                rows.append({**about, "lost": label, "best": float("nan"), **point._asdict()})
+        return rows
 
     def log_q(
-        self, left: LeftOut, made: Candidate, seed: int, kept: dict[Any, Any], scores: dict[str, Tensor]
+        self, left: LeftOut, made: Candidate, seed: int, cached: dict[Any, Any], scores: dict[str, Tensor]
     ) -> Tensor:
         """(M, N) log q* of the test samples by a method trained without the classes left out.
 
-        ``kept`` has what draws and seeds share, the rate of a loss and the distances of a draw; ``scores`` those of one head.
+        ``cached`` has what draws and seeds share, the rate of a loss and the distances of a draw; ``scores`` those of one head.
         """
         label = left.labels[self.train[1]]
         x, y = unit_rows(self.train[0][label >= 0]), label[label >= 0]
         h, test = left.hierarchy, unit_rows(self.test[0])
         test = test if self.outside is None else np.concatenate([test, unit_rows(self.outside)])
-        if made.distances and left.classes not in kept:
-            kept[left.classes] = distance_logits(x, y, test)
-        near = kept[left.classes] if made.distances else None
+        if made.distances and left.classes not in cached:
+            cached[left.classes] = distance_logits(x, y, test)
+        near = cached[left.classes] if made.distances else None
         if made.loss is None:
             assert near is not None
             return build_loss("cross_entropy", h).node_log_probs(near)
         loss = build_loss(made.loss, h, **made.options)
         key = f"{made.loss} {made.options}"
         optimization = Optimization(epochs=self.epochs, batch_size=256)
-        if key not in kept:  # once, on a tenth of the training samples of the first draw
+        if key not in cached:  # once, on a tenth of the training samples of the first draw
             held = np.arange(len(y)) % 10 == 0
             heads = fit_heads(x[~held], y[~held], [Trial(loss, r) for r in RATES], optimization, seed=seed)
-            found = [loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy() for head in heads]
-            kept[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in found]))]
+            guessed = [loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy() for head in heads]
+            cached[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in guessed]))]
         if key not in scores:
-            (head,) = fit_heads(x, y, [Trial(loss, kept[key])], optimization, seed=seed)
+            (head,) = fit_heads(x, y, [Trial(loss, cached[key])], optimization, seed=seed)
             scores[key] = head_scores(test, head)
         z = scores[key]
         return loss.node_log_probs(z if near is None else refined(z, near, loss.head.leaf_nodes))
@@ -341,19 +337,42 @@ def refined(z: Tensor, near: Tensor, leaves: Tensor) -> Tensor:
     return z.index_copy(1, leaves, found.logsumexp(dim=1, keepdim=True) + chosen)
 
 
+def _draw_means(rows: Rows, method: str, lost: float, field: str) -> dict[Any, float]:
+    """The mean of a field by draw, over the heads of the draw."""
+    mine = [row for row in rows if row["method"] == method and row["lost"] == lost]
+    draws = dict.fromkeys(row["draw"] for row in mine)
+    return {draw: float(np.mean([row[field] for row in mine if row["draw"] == draw])) for draw in draws}
+
+
 def summary(rows: Rows, lost: float = 3.0) -> Rows:
     """Per method the means at so many points lost, with half the width of a 95% interval over draws (Student)."""
-    found = []
+    lines = []
     for name in dict.fromkeys(row["method"] for row in rows):
-        mine = [row for row in rows if row["method"] == name and row["lost"] == lost]
-        line: dict[str, Any] = {"method": name, "lost": lost, "draws": len({row["draw"] for row in mine})}
+        draws = len(_draw_means(rows, name, lost, "unseen_true"))
+        line: dict[str, Any] = {"method": name, "lost": lost, "draws": draws}
         for field in Point._fields[1:]:
-            draws = {row["draw"] for row in mine}
-            each = [float(np.mean([r[field] for r in mine if r["draw"] == d])) for d in draws]
-            over_draws = seed_interval(each)
-            line[field], line[f"{field}_95"] = over_draws.value, (over_draws.high - over_draws.low) / 2
-        found.append(line)
-    return found
+            over_draws = seed_interval(list(_draw_means(rows, name, lost, field).values()))
+            line[field] = over_draws.value
+            line[f"{field}_95"] = (over_draws.high - over_draws.low) / 2
+        lines.append(line)
+    return lines
+
+
+def best_methods(rows: Rows, lost: float = 3.0) -> list[str]:
+    """The method with the most true answers for new samples, then those it is tied with: whose difference may be 0.
+
+    The difference is over the draws, which the methods share; with one draw nothing is known of it, so none is tied.
+    """
+    names = dict.fromkeys(row["method"] for row in rows)
+    of = {name: _draw_means(rows, name, lost, "unseen_true") for name in names}
+    means = {name: np.mean(list(each.values())) for name, each in of.items()}
+    ranked = sorted((name for name in means if not np.isnan(means[name])), key=lambda name: -means[name])
+    return [name for name in ranked if name == ranked[0] or _tied(of[ranked[0]], of[name])]
+
+
+def _tied(first: dict[Any, float], second: dict[Any, float]) -> bool:
+    difference = seed_interval([first[draw] - second[draw] for draw in first])
+    return difference.low <= 0 <= difference.high
 
 
 def card(rows: Rows, lost: float = 3.0) -> str:
@@ -361,14 +380,19 @@ def card(rows: Rows, lost: float = 3.0) -> str:
     best, lines = np.nanmean([row["best"] for row in rows]), summary(rows, lost)
     several = lines[0]["draws"] > 1
     heads = "".join(f"{title:>16}" for title, _ in COLUMNS.values())
-    said = [
+    text = [
         f"Something new appears: what each method says, keeping {best - lost:.1f}% exact answers on the classes it knows",
         f"(cross-entropy's best class has {best:.1f}% and names a listed class for everything new).",
         "",
         f"{'method':24}{heads}   in % of new samples",
     ]
-    said += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
-    return "\n".join([*said, *["± 95% over draws"] * several, *guarantees(rows)])
+    text += [f"{line['method']:24}" + "".join(f"{c:>16}" for c in cells(line)) for line in lines]
+    if several:
+        text.append("± 95% over draws")
+    tied = best_methods(rows, lost)
+    if len(tied) > 1:
+        text.append(f"tied for the most true answers: {', '.join(tied)}")
+    return "\n".join([*text, *guarantees(rows)])
 
 
 COLUMNS = {
@@ -389,18 +413,25 @@ def cells(line: dict[str, Any]) -> list[str]:
 
 def guarantees(rows: Rows) -> list[str]:
     """What the guarantee over classes gave, a sentence per method."""
-    found = []
+    sentences = []
     for name in dict.fromkeys(row["method"] for row in rows if isinstance(row["lost"], str)):
         mine = [row for row in rows if row["method"] == name and isinstance(row["lost"], str)]
-        halved = [row for row in mine if row["draw"] != "all"]
-        fields = "unseen_false", "unseen_true", "known_exact"
-        false, true, known = (np.mean([row[f] for row in halved]) for f in fields)
-        at = "".join(f"; threshold {row['threshold']:.3g}" for row in mine if row["draw"] == "all")
-        found.append(
-            f"{mine[0]['lost']}, {name}: {false:.1f}% false answers on average over new classes ({len(halved)} halvings), "
-            f"{true:.1f}% true, {known:.1f}% exact on known classes{at}"
-        )
-    return found
+        each = sorted(row["threshold"] for row in mine)
+        thresholds = f"threshold {each[0]:.3g}"
+        if len(each) > 1:
+            thresholds = f"thresholds {each[0]:.3g} to {each[-1]:.3g}, one for each of {len(each)} heads"
+        known = np.mean([row["known_exact"] for row in mine])
+        text = f"{mine[0]['lost']}, {name}: {thresholds}; {known:.1f}% of known samples get an exact answer"
+        false, true = (np.mean([row[field] for row in mine]) for field in ("unseen_false", "unseen_true"))
+        if np.isnan(false):
+            text += "; too few classes to judge each with the threshold of the others"
+        else:
+            text += (
+                f"; each new class judged with the threshold that the others set: {false:.1f}% false answers on average over "
+                f"classes, {true:.1f}% true"
+            )
+        sentences.append(text)
+    return sentences
 
 
 def write_rows(rows: Rows, path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import torch
 
 from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
-from hace.decisions.threshold_rules import LADDERS, level_thresholds
+from hace.decisions.ladders import LADDERS, Ladder
+from hace.decisions.threshold_rules import level_thresholds
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import is_above
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -140,20 +140,15 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
     return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1)
 
 
-def _rungs(batch: MetricBatch, rule: str) -> list[np.ndarray]:
-    """(B, L) the answers of a rule as the threshold falls, the root first.
-
-    The greatest threshold of each, its information over log2 n, whether it is true, and whether it is below the root.
-    """
-    h = batch.hierarchy
+def _ladder(batch: MetricBatch, rule: str, constrained: bool = True) -> Ladder:
+    """The answers of a rule as the threshold falls."""
     best = {"best": torch.from_numpy(batch.answers)} if rule == "climb" else {}
-    steps, reached = LADDERS[("climb", True) if best else ("threshold", rule == "threshold")](
-        batch.log_q, h, **best
-    )
-    reached[:, 0] = np.inf  # the root, or no answer, always passes
-    reached = np.maximum.accumulate(reached[:, ::-1], axis=1)[:, ::-1].copy()  # of a rung or any below it
-    true = is_above(h, steps.ravel(), np.repeat(batch.truth, steps.shape[1])).reshape(steps.shape)
-    return [reached, batch.relations.specificity[steps], true, np.append(h.depths, 0)[steps] > 0]
+    return LADDERS[rule, constrained](batch.log_q, batch.hierarchy, **best)
+
+
+def _worth(ladder: Ladder, batch: MetricBatch) -> list[np.ndarray]:
+    """(B, L) of each rung its information over log2 n, whether it is true, and whether it is below the root."""
+    return [batch.relations.specificity[ladder.nodes], ladder.true(batch.truth), ladder.says]
 
 
 def operating_columns(
@@ -163,19 +158,19 @@ def operating_columns(
     limits = np.asarray(thresholds, dtype=np.float64)
     for t in limits[~((limits >= 0) & (limits <= 1))].tolist():
         level_thresholds(t, batch.hierarchy)  # refuses what is not a probability
-    reached, *columns = _rungs(batch, "threshold" if constrained else "information")
-    last = (reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
-    return [np.take_along_axis(values, last, axis=1) for values in columns]
+    ladder = _ladder(batch, "threshold", constrained)
+    last = (ladder.reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
+    return [np.take_along_axis(values, last, axis=1) for values in _worth(ladder, batch)]
 
 
 def _exact_sums(batch: MetricBatch, constrained: bool) -> tuple[np.ndarray, list[np.ndarray]]:
     """Every threshold at which an answer changes, growing, and the sums of the columns over the samples at each."""
-    reached, *columns = _rungs(batch, "threshold" if constrained else "information")
-    limits, place = np.unique(np.minimum(reached[:, 1:], 1.0), return_inverse=True)
+    ladder = _ladder(batch, "threshold", constrained)
+    limits, place = np.unique(np.minimum(ladder.reached[:, 1:], 1.0), return_inverse=True)
     if not len(limits):  # the root is all there is
         limits = np.zeros(1)
     sums = []
-    for values in columns:
+    for values in _worth(ladder, batch):
         change = np.diff(values.astype(np.float64), axis=1)
         gained = np.bincount(place.ravel(), weights=change.ravel(), minlength=len(limits))
         sums.append(values[:, 0].sum() + gained[::-1].cumsum()[::-1])
@@ -258,8 +253,9 @@ Ladders = tuple[np.ndarray, np.ndarray, np.ndarray]
 def ladder_columns(batch: MetricBatch, rule: str = "climb") -> Ladders:
     """The ladders of a batch."""
     check_choice("rule", rule, ("climb", "threshold"))
-    reached, specific, true, _ = _rungs(batch, rule)
-    return reached, specific, true
+    ladder = _ladder(batch, rule)
+    specific, true, _ = _worth(ladder, batch)
+    return ladder.reached, specific, true
 
 
 def ladder_curves(ladders: Ladders, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -267,7 +263,7 @@ def ladder_curves(ladders: Ladders, weights: np.ndarray) -> tuple[np.ndarray, np
     reached, specific, true = ladders
     total = weights.sum(axis=1, keepdims=True)
     # From the root down: passing below the probability of rung j moves a sample's answer from rung j - 1 to j.
-    at = reached[:, 1:].ravel()
+    at = np.minimum(reached[:, 1:], 1.0).ravel()
     order = np.argsort(-at, kind="stable")
     ends = np.append(np.diff(at[order]) != 0, True) if len(at) else np.empty(0, dtype=bool)
     owner = np.repeat(np.arange(len(reached)), reached.shape[1] - 1)[order]

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
 from hace.decisions import Decisions, GuaranteedThreshold
-from hace.decisions.group_guarantees import group_places
+from hace.decisions.bounds import group_places
 from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import (
     Scores,
@@ -397,17 +397,23 @@ class Evaluation:
         assert self.guarantee is not None
         measured, title = (self.calibrated or self).samples, guarantee_title(self.guarantee)
         column = {name[:2]: measured.numerator[:, i] for i, name in enumerate(measured.names)}
-        answered = None if self.guarantee.of == "samples" else column[title, "answered below the root"]
+        about_answers = self.guarantee.of == "answers"
         place = np.unique(np.asarray(self.groups), return_inverse=True)[1]
+        counted = np.bincount(
+            place, weights=column[title, "answered below the root"] if about_answers else None
+        )
         false = np.bincount(place, weights=1 - column[title, "true (right or above)"])
-        shares = false / np.maximum(np.bincount(place, weights=answered), 1)  # no answer, none false
+        shares = (
+            false[counted > 0] / counted[counted > 0]
+        )  # a group without answers has no share of false ones
+        groups = f"{len(shares):,} groups{' that get answers' if about_answers else ''}"
         if self.guarantee.group_share is None:
             over = interval(shares[None])
-            what = f"on average over {len(shares):,} groups {over.value:.1%} of {self.guarantee.of} are false"
+            what = f"on average over {groups} {over.value:.1%} of {self.guarantee.of} are false"
             return what, guaranteed, (over.value, max(over.low, 0.0), min(over.high, 1.0))
         broken = float((shares > guaranteed + 1e-9).mean())
         ends = wilson(broken * len(shares), len(shares))
-        what = f"{broken:.1%} of {len(shares):,} groups break it"
+        what = f"{broken:.1%} of {groups} break it"
         return what, 1 - self.guarantee.group_share, (broken, *ends)
 
     def _curves(self) -> dict[str, Any]:

@@ -16,7 +16,6 @@ import torch
 
 from hace import Predictor
 from hace.cli import main
-from hace.decisions.calibration import GuaranteeRequest
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
@@ -104,8 +103,7 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     config = ProbeConfig(data=data, epochs=2, loss=made, normalize="standard", validation=0.3)
     config = replace(config, head=HeadConfig(head))
     (run,) = probe([config], tmp_path / "runs")
-    asked = GuaranteeRequest(rule="own" if more else "threshold")
-    calibrate_run(run.folder, asked, temperature=1.5)
+    calibrate_run(run.folder, rule="own" if more else "threshold", temperature=1.5)
     export_run(run.folder, tmp_path / "a.safetensors")
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
     agree(tmp_path / "a.safetensors", run.folder, x)

@@ -14,7 +14,6 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
 from hace import Predictor
-from hace.decisions.calibration import GuaranteeRequest
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
@@ -43,7 +42,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("export")
     data = DataConfig("synthetic-features", options={"classes": 5, "dim": 8, "train": 40, "test": 5})
     (run,) = probe([ProbeConfig(data=data, epochs=2, validation=0.5)], folder)
-    calibrate_run(run.folder, GuaranteeRequest(accuracies=(0.6,)))
+    calibrate_run(run.folder, 0.6)
     export_run(run.folder, folder / "a.safetensors")
     return folder / "a.safetensors"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hace import Hierarchy, Predictor, cli, guaranteed_threshold
-from hace.decisions.calibration import GuaranteeRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import calibrate_scores, read_calibration
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
@@ -106,7 +106,7 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
 
 
 def test_guarantees_about_pooled_answers(run: Run) -> None:
-    calibrate_run(run.folder, GuaranteeRequest([0.8], ["samples"]), temperature=1.0, pool="mean")
+    calibrate_run(run.folder, 0.8, of="samples", temperature=1.0, pool="mean")
     predictor = Predictor.from_run(run.folder)
     x, _, group = samples(3, 30)
     found = predictor.predict(x, groups=group, pool="mean", accuracy=0.8)
@@ -139,9 +139,7 @@ def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
     z, y, _ = samples(4, 400, 1)
     truth = TREE.leaf_nodes[y]
     dogs = ["husky", "beagle"]
-    found = calibrate_scores(
-        z, truth, TREE, GuaranteeRequest([0.9], ["samples"]), temperature=1.0, subset=dogs
-    )
+    found = calibrate_scores(z, truth, TREE, 0.9, of="samples", temperature=1.0, subset=dogs)
     assert found.samples == 200
     assert found.notes[0].startswith("200 samples of classes outside the subset were left out")
     found.write(tmp_path / "c.json")
@@ -173,7 +171,7 @@ def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
 
 def test_a_calibration_without_groups_has_the_keys_it_had() -> None:
     z, y, _ = samples(5, 200, 1)
-    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, GuaranteeRequest([0.9], ["samples"]))
+    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, 0.9, of="samples")
     later = {"pool", "subset", "prior", "groups"}
     assert not later & set(found.to_dict())
     assert not {"num_groups", "group_share"} & set(found.to_dict()["thresholds"][0])

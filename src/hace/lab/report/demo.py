@@ -72,8 +72,8 @@ def _something_new(config: DataConfig) -> Verdict:
     kept = mean(row["unseen_false"] for row in rows) <= 100 * (1 - least)
     lines = (
         "A classifier that always names one of its classes is wrong about every one of them.",
-        f"{NEW} of {data.hierarchy.num_leaves} animals are left out of training; half of them set a threshold, so that at most "
-        f"{1 - least:.0%} of new ones get a false answer, and the other half are asked.",
+        f"{NEW} of {data.hierarchy.num_leaves} animals are left out of training and set a threshold, so that at most "
+        f"{1 - least:.0%} of new ones get a false answer; each is asked with the threshold that the others set.",
         f"The price: of the animals in the list, {exact} get their name and {known} a true answer.",
     )
     answer = f"Of new animals {true} get a true family or group, {false} a false answer, the others none."

@@ -14,7 +14,7 @@ from hace.lab.report.document import WORDS, Document, Entry, ReportTable, Sectio
 from hace.lab.report.figures import RC_PARAMS, WIDTH, Picture, finish, name_lines, new_figure, picture, style
 from hace.lab.report.page import to_page
 from hace.lab.report.verdict import Verdict
-from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, cells, guarantees, summary
+from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, best_methods, cells, guarantees, summary
 
 _LOST = 3.0
 
@@ -23,11 +23,15 @@ def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
     """Write the rows of :meth:`UnseenStudy.run` as a page: card, table, curves."""
     lines = summary(rows, _LOST)
     kept = {line["method"]: line for line in lines if not np.isnan(line["known_exact"])}
-    best = max(kept, key=lambda name: kept[name]["unseen_true"], default=BASELINE)
+    tied = [name for name in best_methods(rows, _LOST) if name in kept]
+    best = tied[0] if tied else BASELINE
     accuracy = float(np.nanmean([row["best"] for row in rows]))
     said = [f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples, for no new one."]
     said += [_said(kept[name]) for name in (BASELINE,) if name in kept and name != best]
     answer = _said(kept[best]) if best in kept else "No method keeps so many exact answers."
+    if len(tied) > 1:
+        shares = ", ".join(f"{name} {kept[name]['unseen_true']:.1f}%" for name in tied)
+        answer = f"Tied for the most true answers to new samples: {shares}."
     question = "if something new appears, what happens?"
     verdict = Verdict(Path(source).name, answer, "part", lines=tuple(said), question=question)
     heads = (("method", *(title for title, _ in COLUMNS.values())),)

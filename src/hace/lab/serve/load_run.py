@@ -21,7 +21,7 @@ from hace.checks import check_choice
 from hace.data import Dataset, Features, Samples, load_dataset
 from hace.data.batches import Preprocessing, make_batches
 from hace.data.dataset import Split
-from hace.decisions.calibration import Calibration, GuaranteeRequest, calibrate_scores, read_calibration
+from hace.decisions.calibration import Calibration, calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import fill
 from hace.files.writing import sha256
@@ -390,8 +390,12 @@ _DROPPED = (
 
 def calibrate_run(
     folder: str | Path,
-    guarantees: GuaranteeRequest | None = None,
+    accuracy: float | Sequence[float] | None = None,
     *,
+    of: str | Sequence[str] | None = None,
+    confidence: float | None = None,
+    rule: str = "threshold",
+    group_share: float | None = None,
     split: str = "val",
     root: str | Path | None = None,
     temperature: float | None = None,
@@ -409,7 +413,7 @@ def calibrate_run(
 
     Args:
         folder: The run directory.
-        guarantees: What to guarantee.
+        accuracy, of, confidence, rule, group_share: What to guarantee; as of :func:`calibrate_scores`.
         split: "val", the samples the run held out. "test" spends the test samples: accuracy on them is no longer a test.
         root: Where its data are now, if they were moved.
         temperature: Fitted on other samples. None: that of the run, if it has it from its configuration; otherwise it is
@@ -447,7 +451,11 @@ def calibrate_run(
         torch.cat([view(z) for z in scored.outputs()])[used],
         scored.samples.nodes[used],
         scored.hierarchy,
-        guarantees,
+        accuracy,
+        of=of,
+        confidence=confidence,
+        rule=rule,
+        group_share=group_share,
         outputs=view.outputs,
         temperature=temperature if temperature is not None else run.config.temperature,
         split=scored.split,

@@ -23,14 +23,13 @@ from torch import Tensor
 from hace.checks import check_number
 from hace.data import Features
 from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.bounds import group_places
 from hace.decisions.calibration import (
     Calibration,
-    GuaranteeRequest,
     calibrate_scores,
     check_guarantee,
     read_calibration,
 )
-from hace.decisions.group_guarantees import group_places
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
 from hace.errors import ConfigError, DataError
@@ -604,12 +603,19 @@ class ExportedPredictor(Predictor):
     def calibrate(
         self,
         data: str | Path,
-        guarantees: GuaranteeRequest | None = None,
+        accuracy: float | Sequence[float] | None = None,
         *,
         coarse: str = "auto",
         **options: Any,
     ) -> Calibration:
-        """Calibrate the model on labelled features that it was not trained on."""
+        """Calibrate the model on labelled features that it was not trained on.
+
+        Args:
+            data: Where these are.
+            accuracy: The share to guarantee, or several.
+            coarse: "drop": leave out samples labelled above the classes.
+            **options: Others of :func:`hace.calibrate_scores`.
+        """
         samples = other_samples(self.hierarchy, Path(data))
         if not isinstance(samples, Features):
             raise ConfigError(f"data must be features with labels, to calibrate a file. Got {data}.")
@@ -619,7 +625,7 @@ class ExportedPredictor(Predictor):
         groups = None if samples.groups is None else np.asarray(samples.groups)[used]
         named: Any = {"outputs": view.outputs, "split": Path(data).name, "groups": groups, **options}
         return calibrate_scores(
-            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, guarantees, **named
+            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, accuracy, **named
         )
 
 
