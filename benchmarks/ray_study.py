@@ -3,7 +3,8 @@
 Starts two nodes with one processor each on this machine and does the same passes of probes with one worker and with two, in
 turns, after a round that does not count. "Speed-up" is that of wall-clock time, which other work on the machine spoils;
 "corrected" is what it would be if every worker had a processor of its own: processor time of all passes with one worker,
-divided by that of the busier worker of two. "Loads" counts how often features were read: once per worker.
+divided by that of the busier worker of two. "Loads" counts how often features were read from the disk: once, by the process
+that submits the jobs; Ray's object store has them for all workers.
 """
 
 from __future__ import annotations
@@ -13,43 +14,43 @@ import os
 import statistics
 import tempfile
 import time
+from concurrent.futures import FIRST_COMPLETED, wait
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hace import Hierarchy
 from hace.formats import render_hierarchy
-from hace.lab.probe import load_sources, run_folder
+from hace.lab.probe import Sources, load_sources, run_folder
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.study.clusters import RayCluster
-from hace.lab.study.executors import Cluster, Job
+from hace.lab.study.executors import Cluster
+from hace.lab.study.jobs import Job, run_job
+from hace.lab.study.ray_tasks import RayExecutor
 
 
-def timed_job(job: Job) -> tuple[int, float, int]:
-    """A job in a worker: the process, its processor time, and how many datasets it had loaded before."""
-    from hace.lab.study import clusters
-
-    known, began = len(clusters._sources), time.process_time()
-    result = clusters.worker_job(job)
-    assert not result.errors, result.errors
-    return os.getpid(), time.process_time() - began, known
+def timed_job(job: Job, sources: Sources | None) -> tuple[int, float, bool]:
+    """A job in a worker: the process, its processor time, and whether it had to read the features itself."""
+    began = time.process_time()
+    errors = run_job(job, sources)
+    assert not errors, errors
+    return os.getpid(), time.process_time() - began, sources is None
 
 
-def study(address: str, workers: int, jobs: list[Job]) -> tuple[float, list[tuple[int, float, int]]]:
+def study(address: str, workers: int, jobs: list[Job]) -> tuple[float, list[tuple[int, float, bool]]]:
     """Wall-clock seconds and what each job says."""
-    with RayCluster(Cluster(address=address), workers) as cluster:
-        cluster._task = cluster._ray.remote(num_cpus=1, max_retries=0)(timed_job)
-        found: list[Any] = []
-        began, waiting, running = time.monotonic(), list(jobs), 0
-        while waiting or running:
-            while waiting and running < workers:
-                cluster.submit(waiting.pop(0))
-                running += 1
-            found.append(cluster.next())
-            running -= 1
-        return time.monotonic() - began, found
+    executor = RayExecutor(Cluster(address=address), workers)
+    began = time.monotonic()
+    waiting, running = list(jobs), set()
+    reports = []
+    while waiting or running:
+        while waiting and len(running) < workers:
+            running.add(executor.submit(timed_job, waiting.pop(0)))
+        done, running = wait(running, return_when=FIRST_COMPLETED)
+        reports += [future.result() for future in done]
+    seconds = time.monotonic() - began
+    executor.shutdown()
+    return seconds, reports
 
 
 def main() -> None:
@@ -79,7 +80,7 @@ def main() -> None:
         nodes.add_node(num_cpus=1)
         seconds: dict[int, list[float]] = {1: [], 2: []}
         processor: dict[int, list[float]] = {1: [], 2: []}
-        loads = 0
+        loads = 1  # by the process that submits the jobs
         for turn in range(args.rounds + 1):
             for workers in (1, 2):
                 out = Path(folder) / f"{turn}-{workers}"
@@ -87,9 +88,9 @@ def main() -> None:
                 jobs = [Job((run_folder(c, out, sources).name,), (c,), str(out)) for c in configs]
                 wall, found = study(nodes.address, workers, jobs)
                 each: dict[int, float] = {}
-                for process, busy, known in found:
+                for process, busy, reads in found:
                     each[process] = each.get(process, 0.0) + busy
-                    loads += not known if turn == args.rounds and workers == 2 else 0
+                    loads += reads if turn == args.rounds and workers == 2 else 0
                 if turn:
                     seconds[workers].append(wall)
                     processor[workers].append(max(each.values()))

@@ -13,6 +13,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,14 +21,17 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
-from hace.lab.runs.process import Stopped, catch_signals
+from hace.lab.runs.config import TrainConfig
+from hace.lab.runs.process import catch_signals
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.executors import Cluster, check_executor, make_executor
+from hace.lab.study.executors import Cluster, check_executor, open_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
+from hace.lab.study.jobs import forget_sources
 from hace.lab.study.plan import RULE, SECONDS_A_RUN, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import PRESETS, Preset, find_presets
+from hace.lab.study.progress import count, watching
 from hace.lab.study.records import Record, at_the_edge, coarse_searches, each_run
-from hace.lab.study.scheduler import Scheduler, count, watching
+from hace.lab.study.scheduler import Scheduler
 from hace.settings import setting
 
 if TYPE_CHECKING:
@@ -40,6 +44,13 @@ ERRORS_SHOWN = 5  # at the end; failures.json has them all
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
+
+
+def _warn_of_processors(executor: str | Executor, cluster: Cluster, scheduler: Scheduler) -> None:
+    """Say that trainings on a cluster get no GPU unless they ask for one."""
+    trainings = [config for config in scheduler.wanted if isinstance(config, TrainConfig)]
+    if executor in ("ray", "slurm") and not cluster.gpus and any(c.device == "auto" for c in trainings):
+        _say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
 
 
 @dataclass(frozen=True)
@@ -85,7 +96,7 @@ class Study(Choices):
 
     def run(
         self,
-        executor: str = "local",
+        executor: str | Executor = "local",
         *,
         workers: int | None = None,
         cluster: Cluster | None = None,
@@ -96,8 +107,9 @@ class Study(Choices):
         """Make every run that is missing. Stopped or killed at any point, the next call ends with the same numbers.
 
         Args:
-            executor: "local", "ray" or "slurm".
-            workers: Processes (local, ray), or jobs in SLURM's queue.
+            executor: "local", "ray" or "slurm"; or any `concurrent.futures.Executor` that calls functions in processes, such
+                as Dask's `client.get_executor()` or mpi4py's `MPIPoolExecutor()`. It must see the study's folder and data.
+            workers: Processes (local, ray), jobs in SLURM's queue, or jobs to have under way in an executor of your own.
             cluster: What each run gets on a cluster.
             threads: Threads per run; with 1, runs repeat bit for bit.
             retries: Retries of a failed run.
@@ -106,7 +118,11 @@ class Study(Choices):
         Raises:
             ConfigError: Something does not fit, or the folder holds another study; with the differences.
             DataError: Data cannot be used.
-            KeyboardInterrupt: It was stopped.
+            KeyboardInterrupt: It was stopped: trainings have saved their state. A second signal does not wait for that.
+
+        Example:
+            with ProcessPoolExecutor(4, mp_context=multiprocessing.get_context("spawn")) as pool:
+                study.run(executor=pool)
         """
         cluster = cluster or Cluster()
         check_executor(executor, workers, cluster)
@@ -116,23 +132,27 @@ class Study(Choices):
         plan, survey = self._asked()
         with (
             started(self.out, plan, self, survey, runs=self.runs, update=update) as folder,
-            catch_signals(interrupt=True) as caught,
+            catch_signals(interrupt=True),
             watching() as watch,
         ):
             scheduler = Scheduler(folder, survey.sources, retries=retries, threads=threads, watch=watch)
-            trainings = [config for config in scheduler.wanted if config.kind == "train"]
-            anywhere = any(getattr(config, "device", "") == "auto" for config in trainings)
-            if executor != "local" and not cluster.gpus and anywhere:
-                _say("trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each.")
+            _warn_of_processors(executor, cluster, scheduler)
             try:
-                if scheduler.ready:
-                    with make_executor(executor, workers, cluster, folder.folder / "jobs") as running:
-                        scheduler.run(running)
-            except KeyboardInterrupt as stop:
+                if not scheduler.ready:
+                    pass
+                elif isinstance(executor, Executor):
+                    scheduler.run(executor, workers)
+                else:
+                    with open_executor(executor, workers, cluster, folder.folder / "jobs", threads) as (
+                        own,
+                        limit,
+                    ):
+                        scheduler.run(own, limit)
+            except KeyboardInterrupt:
                 _say(f"\nStopped: {scheduler.tally}. The same command resumes from there.")
-                if caught.signal and not isinstance(stop, Stopped):  # Ray makes it a plain KeyboardInterrupt
-                    raise Stopped("Stopped.", caught.signal) from None
                 raise
+            finally:
+                forget_sources()
         return StudyResults(folder)
 
     def price(self) -> None:

@@ -17,7 +17,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -65,13 +65,23 @@ class FakeSlurm:
         folder: New or empty.
         fates: Of the first jobs, in order.
         accounting: Whether sacct answers; many small clusters have none.
+        refusals: Which calls of sbatch are refused, counted from 1.
     """
 
-    def __init__(self, folder: Path, fates: Sequence[Fate] = (), *, accounting: bool = True) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        fates: Sequence[Fate] = (),
+        *,
+        accounting: bool = True,
+        refusals: Collection[int] = (),
+    ) -> None:
         self.folder = folder.resolve()
         (self.folder / "bin").mkdir(parents=True)
         (self.folder / "jobs").mkdir()
+        (self.folder / "calls").mkdir()
         (self.folder / "fates.json").write_text(json.dumps([asdict(fate) for fate in fates]))
+        (self.folder / "refusals.json").write_text(json.dumps(sorted(refusals)))
         for name in COMMANDS:
             path = self.folder / "bin" / name
             command = shlex.join([sys.executable, str(Path(__file__).resolve()), name])
@@ -114,20 +124,28 @@ def put(path: Path, text: str) -> None:
 
 
 def sbatch(home: Path, arguments: list[str]) -> None:
-    """Take a script, give it a number and start it."""
-    number = 1 + len(list((home / "jobs").iterdir()))
-    while True:
-        folder = home / "jobs" / str(number)
-        try:
-            folder.mkdir()
-            break
-        except FileExistsError:
-            number += 1
+    """Take a script, give it a number and start it; or refuse it."""
+    if next_number(home / "calls") in json.loads((home / "refusals.json").read_text()):
+        print("sbatch: error: QOSMaxSubmitJobPerUserLimit", file=sys.stderr)
+        sys.exit(1)
+    number = next_number(home / "jobs")
+    folder = home / "jobs" / str(number)
     put(folder / "script", Path(arguments[-1]).read_text())
     with (folder / "controller.log").open("w") as log:
         command = [sys.executable, __file__, "control", str(number)]
         subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True)
     print(f"Submitted batch job {number}")
+
+
+def next_number(folder: Path) -> int:
+    """The next free number, taken by a folder of its name."""
+    number = 1 + len(list(folder.iterdir()))
+    while True:
+        try:
+            (folder / str(number)).mkdir()
+            return number
+        except FileExistsError:
+            number += 1
 
 
 def control(home: Path, arguments: list[str]) -> None:
@@ -222,16 +240,18 @@ def srun(home: Path, arguments: list[str]) -> None:
 
 
 def squeue(home: Path, arguments: list[str]) -> None:
-    """The jobs that wait or run."""
+    """The ids of the jobs that wait or run."""
     for job in map(read_job, job_folders(home)):
         if not job.gone:
-            print(f"{job.id}|{job.state}")
+            print(job.id)
 
 
 def sacct(home: Path, arguments: list[str]) -> None:
-    """The states of all jobs."""
+    """The state of a job."""
+    wanted = arguments[arguments.index("--jobs") + 1]
     for job in map(read_job, job_folders(home)):
-        print(f"{job.id}|{job.state}")
+        if str(job.id) == wanted:
+            print(job.state)
 
 
 def scancel(home: Path, arguments: list[str]) -> None:

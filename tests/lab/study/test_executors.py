@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 import socket
@@ -11,26 +12,27 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hace.cli import main
-from hace.errors import HaceError
+from hace.errors import ConfigError, HaceError
 from hace.lab.probe import load_sources, run_folder
 from hace.lab.report.study_report import report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.process import Stopped, catch_signals
-from hace.lab.study.clusters import RayCluster
-from hace.lab.study.executors import Cluster, Job, JobResult, Processes
+from hace.lab.study.executors import Cluster, open_executor
 from hace.lab.study.folder import read_study
+from hace.lab.study.jobs import Job, run_job
 from hace.lab.study.presets import METHODS
+from hace.lab.study.processes import Processes
+from hace.lab.study.ray_tasks import RayExecutor
+from hace.study import Study
 from tests.data_layouts import write_image
 from tests.lab.study.fake_slurm import FakeSlurm
 from tests.processes import free_port
-from tests.study_files import outcomes, plants_study, study_options
-from tests.train_cases import tiny
+from tests.study_files import outcomes, plants_study, study_options, write_features
 
 SECONDS = 600  # the machine may be busy
 
@@ -184,7 +186,7 @@ def test_a_signal_ends_a_study_and_its_trainings_save(
     options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05", "--set", "image_size=32"]
     study = start([*options, *OPTIONS[executor], "--out", str(tmp_path / "study")])
     wait_for(lambda: logged(tmp_path / "study") or study.poll() is not None, "a first epoch")
-    children = Path(f"/proc/{study.pid}/task/{study.pid}/children").read_text().split()
+    children = children_of(study.pid)
     study.send_signal(number)
     _, errors = study.communicate(timeout=SECONDS)
     assert study.returncode == code, errors
@@ -202,44 +204,128 @@ def logged(out: Path) -> bool:
 
 
 @pytest.mark.slow
-def test_a_worker_that_is_killed_fails_its_job_only_and_another_takes_its_gpu(
-    reference: Path, tmp_path: Path
+def test_workers_that_are_killed_cost_their_runs_only(
+    reference: Path, tmp_path: Path, start: Callable[..., subprocess.Popen[str]]
 ) -> None:
-    record = next(r for r in read_study(reference / "study").records() if r.run is not None)
-    assert record.run is not None
-    done = Job((record.run.id,), (record.run.config,), str(reference / "study" / "runs"))
-    with Processes(2) as executor:
-        for name in ("first", "second"):
-            executor.submit(Job((name,), (tiny(epochs=100_000),), str(tmp_path)))
-        assert local_ranks(executor) == ["0", "1"]
-        executor._workers[0].process.kill()
-        result = executor.next()
-        assert result is not None
-        assert result.job.runs == ("first",)
-        assert result.lost == "its process was ended by SIGKILL (out of memory?)."
-        executor.submit(done)
-        assert local_ranks(executor) == ["1", "0"]
-        assert executor.next() == JobResult(done)
+    """As the system kills them for lack of memory."""
+    out = tmp_path / "study"
+    study = start(study_options(reference, *OPTIONS["local"], "--out", str(out)))
+    wait_for(lambda: results(out) or study.poll() is not None, "a first result")
+    for child in children_of(study.pid):
+        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
+            os.kill(child, signal.SIGKILL)
+    _, errors = study.communicate(timeout=SECONDS)
+    assert study.returncode == 0, errors
+    assert "was ended by SIGKILL (out of memory?)" in errors
+    assert outcomes(out / "runs") == outcomes(reference / "study" / "runs")
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of a process, whichever of its threads started them."""
+    threads = Path(f"/proc/{pid}/task").iterdir()
+    return [int(number) for thread in threads for number in (thread / "children").read_text().split()]
+
+
+def report_and_sleep(path: Path, seconds: float) -> None:
+    """Write the process and its number among the processes of this machine."""
+    path.write_text(f"{os.getpid()} {os.environ['LOCAL_RANK']}\n")
+    time.sleep(seconds)
+
+
+def reported(path: Path) -> tuple[int, str]:
+    """What :func:`report_and_sleep` writes."""
+    wait_for(lambda: path.exists() and path.read_text().endswith("\n"), f"{path.name} to start")
+    process, number = path.read_text().split()
+    return int(process), number
+
+
+@pytest.mark.slow
+def test_another_process_takes_the_gpu_of_one_that_died(tmp_path: Path) -> None:
+    executor = Processes(2)
+    first = executor.submit(report_and_sleep, tmp_path / "first", SECONDS)
+    second = executor.submit(report_and_sleep, tmp_path / "second", SECONDS)
+    process, number = reported(tmp_path / "first")
+    assert {number, reported(tmp_path / "second")[1]} == {"0", "1"}
+    os.kill(process, signal.SIGKILL)
+    with pytest.raises(HaceError, match=r"its process was ended by SIGKILL \(out of memory\?\)"):
+        first.result()
+    executor.submit(report_and_sleep, tmp_path / "third", 0.0).result()
+    assert reported(tmp_path / "third")[1] == number
+    assert not second.done()
+    executor.shutdown(cancel_futures=True)
+    assert second.exception() is not None
     assert "LOCAL_RANK" not in os.environ
 
 
-def local_ranks(executor: Processes) -> list[str]:
-    """What the environment of each process says, as soon as it is there."""
+def ignore_signals(path: Path) -> None:
+    """As a step that takes long."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    report_and_sleep(path, SECONDS)
 
-    def found() -> list[str]:
-        paths = [Path(f"/proc/{worker.process.pid}/environ") for worker in executor._workers]
-        entries = [entry for path in paths for entry in path.read_text().split("\0")]
-        return [entry.partition("=")[2] for entry in entries if entry.startswith("LOCAL_RANK=")]
 
-    wait_for(lambda: len(found()) == len(executor._workers), "the processes to start")
-    return found()
+@pytest.mark.slow
+def test_a_second_signal_does_not_wait_for_what_is_running(tmp_path: Path) -> None:
+    executor = Processes(1)
+    future = executor.submit(ignore_signals, tmp_path / "first")
+    reported(tmp_path / "first")
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 1.0)
+        with pytest.raises(KeyboardInterrupt):
+            executor.shutdown(cancel_futures=True)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert "was ended by SIGKILL" in str(future.exception(timeout=20))  # it would wait for 30 s
+
+
+@pytest.mark.slow
+def test_an_executor_of_ones_own(reference: Path, tmp_path: Path) -> None:
+    """One that breaks costs nothing but time: its jobs are reported, and the next one makes them."""
+    study = plants(reference, tmp_path / "study")
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn"), initializer=os.abort) as broken:
+        results = study.run(broken, retries=0)
+    assert results.failed
+    assert all("BrokenProcessPool" in failure["error"] for failure in results.failures.values())
+    with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
+        results = study.run(executor=pool)
+    assert not results.failures
+    assert outcomes(results.study.runs) == outcomes(reference / "study" / "runs")
+
+
+def plants(folder: Path, out: Path) -> Study:
+    """The study of `study_options`."""
+    return Study(
+        "fair-probe",
+        features={"plants": str(folder / "plants.npz")},
+        hierarchy={"plants": str(folder / "plants.csv")},
+        methods=("sce", "hace", "sce_paths", "conditional"),
+        rates=(1.0, 8.0),
+        seeds=1,
+        only={"dilution": "0.5,None"},
+        out=str(out),
+    )
+
+
+def test_an_executor_of_threads_is_refused(tmp_path: Path) -> None:
+    study = Study("demo", out=str(tmp_path / "study"))
+    with (
+        ThreadPoolExecutor(2) as threads,
+        pytest.raises(ConfigError, match="executor must run its calls in processes"),
+    ):
+        study.run(threads)
+    with (
+        ProcessPoolExecutor(2) as pool,
+        pytest.raises(ConfigError, match="gpus must come with executor ray or slurm"),
+    ):
+        study.run(pool, cluster=Cluster(gpus=1))
+    assert not (tmp_path / "study").exists()
 
 
 def test_an_address_where_nothing_answers() -> None:
     with pytest.raises(
         HaceError, match=r"--address 127.0.0.1:9: no Ray cluster can be used there: .*Connection refused"
     ):
-        RayCluster(Cluster(address="127.0.0.1:9")).__enter__()
+        RayExecutor(Cluster(address="127.0.0.1:9"))
 
 
 @pytest.fixture
@@ -285,7 +371,7 @@ def test_a_cluster_that_runs_already_and_wants_a_token(
     command = [sys.executable, "-m", "hace", *options, "--executor", "ray", "--address", address]
     words = rf"--address {address}: no Ray cluster can be used there: (?s:.*)token is missing or incorrect"
     with pytest.raises(HaceError, match=words):
-        RayCluster(Cluster(address=address)).__enter__()
+        RayExecutor(Cluster(address=address))
     accepted = subprocess.run(
         command, env={**os.environ, **secret}, capture_output=True, text=True, timeout=SECONDS
     )
@@ -300,43 +386,21 @@ def test_a_cluster_that_runs_already_and_wants_a_token(
     assert outcomes(tmp_path / "study" / "runs").items() <= outcomes(reference / "study" / "runs").items()
 
 
-def test_a_signal_during_the_start_of_ray_stops_the_study_as_any_other() -> None:
-    class Starting:
-        """`ray.init` as far as signals see it: its own handler of SIGTERM, which exits."""
-
-        @staticmethod
-        def init(**_: object) -> None:
-            signal.signal(signal.SIGTERM, lambda number, _: sys.exit(number))
-            signal.raise_signal(signal.SIGTERM)
-
-    cluster = RayCluster.__new__(RayCluster)
-    cluster._ray = Starting
-    with catch_signals(interrupt=True) as caught, pytest.raises(Stopped):
-        cluster._connect()
-    assert caught.signal == signal.SIGTERM
-
-
 @pytest.mark.slow
-def test_a_worker_of_ray_loads_its_data_once(
-    tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_features_go_to_ray_once(tmp_path: Path, short: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RAY_worker_niceness", "0")
     monkeypatch.setattr(tempfile, "tempdir", str(short))
-    features, tree, out = tmp_path / "f.npz", tmp_path / "tree.csv", tmp_path / "runs"
-    tree.write_text("parent,child\ng,a\ng,b\ng2,c\n")
-    y = np.arange(30) % 3
-    np.savez(features, x_train=np.eye(3)[y], y_train=y, x_test=np.eye(3), y_test=np.arange(3))
-    data = DataConfig("features", str(features), hierarchy=str(tree))
-    configs = [ProbeConfig(data, epochs=1, seed=seed) for seed in range(2)]
-    sources = load_sources(configs)
+    features, hierarchy = write_features(tmp_path)
+    data = DataConfig("features", root=str(features), hierarchy=str(hierarchy))
+    configs = [ProbeConfig(data, epochs=1, seed=seed) for seed in range(4)]
+    out, sources = tmp_path / "runs", load_sources(configs)
     jobs = [Job((run_folder(config, out, sources).name,), (config,), str(out)) for config in configs]
-    with RayCluster(Cluster(), workers=1) as cluster:
-        cluster.submit(jobs[0])
-        first = cluster.next()
+    before = signal.getsignal(signal.SIGTERM)
+    with open_executor("ray", 2, Cluster(), tmp_path) as (executor, workers):
+        assert workers == 2
+        assert signal.getsignal(signal.SIGTERM) is before  # Ray would exit on it
+        first = executor.submit(run_job, jobs[0])
         features.unlink()  # whoever reads it again fails
-        cluster.submit(jobs[1])
-        second = cluster.next()
-    assert first is not None
-    assert second is not None
-    assert (first.errors, first.lost, second.errors, second.lost) == ({}, "", {}, "")
-    assert len(list(out.glob("*/result.json"))) == 2
+        futures = [first, *(executor.submit(run_job, job) for job in jobs[1:])]
+        assert [future.result() for future in futures] == [{}, {}, {}, {}]
+    assert len(list(out.glob("*/result.json"))) == 4

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hace.errors import ConfigError
-from hace.lab.study.executors import Cluster, InProcess, check_executor, make_executor
+from hace.lab.study.executors import Cluster, check_executor, open_executor
 
 
 @pytest.mark.parametrize(
@@ -30,9 +30,11 @@ def test_a_cluster_that_does_not_fit(executor: str, given: dict, message: str) -
         check_executor(executor, None, Cluster(**given))
 
 
-def test_a_cluster_that_fits(tmp_path: Path) -> None:
-    assert isinstance(make_executor("local", None, Cluster(), tmp_path), InProcess)
+def test_numbers_that_no_executor_takes(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"workers must be 0 or more\. Got -1\."):
         check_executor("local", -1, Cluster())
-    with pytest.raises(ConfigError, match=r"gpus must be at most 1 with executor ray.*Got 2"):
-        make_executor("ray", None, Cluster(gpus=2), tmp_path)
+    with (
+        pytest.raises(ConfigError, match=r"gpus must be at most 1 with executor ray.*Got 2"),
+        open_executor("ray", None, Cluster(gpus=2), tmp_path),
+    ):
+        pass

@@ -57,7 +57,7 @@ def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
             LabelsConfig(0.8, to="top", drop=drops) if configuration.key.labels else LabelsConfig()
         )
     whole = {configuration.key.method for configuration in found if not configuration.key.labels}
-    assert whole == set(NODE_METHODS)  # nothing to drop while all are known
+    assert whole == {"sce", "hace", "sce_paths", "sce_paths_0.5"}  # nothing to drop while all are known
     assert {configuration.key.method for configuration in found if configuration.key.labels} == {
         *PRESETS["mixed-labels"].methods
     }

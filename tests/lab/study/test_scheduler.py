@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import multiprocessing
+from collections.abc import Callable
+from concurrent.futures import Executor, Future, ProcessPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from hace.errors import HaceError
 from hace.files.writing import only_process
 from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_candidates
-from hace.lab.study.executors import InProcess, Job, JobResult
+from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import read_study
+from hace.lab.study.jobs import Job, SubmissionError
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
 from hace.lab.study.presets import find_presets
 from hace.lab.study.records import Record
@@ -36,36 +40,27 @@ class Clock:
         self._wake(len(self.sleeps))
 
 
-class ScriptedExecutor:
-    """An executor that asks a function for the result of each job."""
+class ScriptedExecutor(Executor):
+    """An executor that asks a function why the runs of each job failed; the function may raise as a lost job does."""
 
-    capacity = 1
-
-    def __init__(self, answer: Callable[[Job], JobResult], left: Sequence[Sequence[str]] = ()) -> None:
+    def __init__(self, answer: Callable[[Job], dict[str, str]]) -> None:
         self.jobs: list[Job] = []
-        self._answer, self._left = answer, left
+        self._answer = answer
 
-    def resume(self, adopt: Callable[[Sequence[str]], Job | None]) -> list[Job]:
-        found = [job for runs in self._left if (job := adopt(runs)) is not None]
-        self.jobs += found
-        return found
-
-    def submit(self, job: Job) -> None:
+    def submit(self, fn: Callable, /, *args, **kwargs) -> Future:
+        (job,) = args
         self.jobs.append(job)
-
-    def next(self, timeout: float | None = None) -> JobResult:
-        return self._answer(self.jobs[-1])
-
-    def __enter__(self) -> ScriptedExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
+        future = Future()
+        try:
+            future.set_result(self._answer(job))
+        except Exception as error:
+            future.set_exception(error)
+        return future
 
 
-def probes(folder: Path, retries: int = 1) -> Scheduler:
-    """A study of one method at two rates: two searches that share a pass, and the final run."""
-    choices = Choices(only={"method": "sce"}, rates=(1.0, 8.0), seeds=1, epochs_scale=0.04)
+def probes(folder: Path, retries: int = 1, seeds: int = 1) -> Scheduler:
+    """A study of one method at two rates: at each seed two searches that share a pass, and the final run."""
+    choices = Choices(only={"method": "sce"}, rates=(1.0, 8.0), seeds=seeds, epochs_scale=0.04)
     plan = make_plan(find_presets("methods"), choices)
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / "study", plan, choices, survey), survey.sources, retries=retries)
@@ -95,9 +90,9 @@ def test_a_run_with_attempts_left_is_to_be_retried_not_failed(
     clock, seen = Clock(), []
     monkeypatch.setattr("hace.lab.study.scheduler.time", clock)
 
-    def answer(job: Job) -> JobResult:
+    def answer(job: Job) -> dict[str, str]:
         seen.append(statuses(tmp_path))
-        return JobResult(job, dict.fromkeys(job.runs, "no space left"))
+        return dict.fromkeys(job.runs, "no space left")
 
     executor = ScriptedExecutor(answer)
     tally = probes(tmp_path, retries=2).run(executor)
@@ -119,8 +114,7 @@ def test_a_busy_run_is_waited_for_without_a_job(tmp_path: Path, monkeypatch: pyt
         stack.enter_context(only_process(held))
         clock = Clock(lambda count: stack.close() if count == 3 else None)
         monkeypatch.setattr("hace.lab.study.scheduler.time", clock)
-        with InProcess() as executor:
-            tally = scheduler.run(executor)
+        tally = scheduler.run(InProcess())
     assert clock.sleeps == [2.0, 4.0, 8.0]
     assert (tally.done, tally.failed) == (3, 0)
     assert tally.notes[0].startswith("waiting: Another process is at work in")
@@ -130,11 +124,11 @@ def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, monkeypatch
     monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
     saved = iter([4, 9, 9])  # the third job gets no further than the second
 
-    def answer(job: Job) -> JobResult:
+    def answer(job: Job) -> dict[str, str]:
         checkpoints = Path(job.out) / job.runs[0] / "checkpoints"
         checkpoints.mkdir(parents=True, exist_ok=True)
         (checkpoints / f"step-{next(saved):09d}-0123456789abcdef.pt").touch()
-        return JobResult(job, lost="its node failed.")
+        raise HaceError("its node failed.")
 
     executor = ScriptedExecutor(answer)
     tally = training(tmp_path, retries=0).run(executor)
@@ -153,20 +147,53 @@ def test_runs_that_were_lost_together_are_tried_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
-    executor = ScriptedExecutor(lambda job: JobResult(job, lost="its process was ended by SIGKILL."))
+
+    def answer(job: Job) -> dict[str, str]:
+        raise HaceError("its process was ended by SIGKILL.")
+
+    executor = ScriptedExecutor(answer)
     probes(tmp_path, retries=0).run(executor)
     both, *alone = [job.runs for job in executor.jobs]
     assert alone == [(run,) for run in both]
 
 
-def test_jobs_of_an_earlier_start_are_adopted(tmp_path: Path) -> None:
-    scheduler = probes(tmp_path, retries=0)
-    first, second = scheduler.ready
-    executor = ScriptedExecutor(
-        lambda job: JobResult(job, dict.fromkeys(job.runs, "full")), left=[["unknown"], [second]]
-    )
-    scheduler.run(executor)
-    assert [job.runs for job in executor.jobs] == [(second,), (first,)]
+class LimitedExecutor(Executor):
+    """An executor that has room for one job, as a cluster with a limit on jobs in its queue."""
+
+    def __init__(self) -> None:
+        self.refused = 0
+        self._pool = ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
+        self._last: Future | None = None
+
+    def submit(self, fn: Callable, /, *args, **kwargs) -> Future:
+        if self._last is not None and not self._last.done():
+            self.refused += 1
+            raise SubmissionError("too many jobs in the queue")
+        self._last = self._pool.submit(fn, *args, **kwargs)
+        return self._last
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self._pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+def test_a_refused_job_waits_for_the_others(tmp_path: Path) -> None:
+    """A refusal while others are under way is no failure: without retries, everything is made."""
+    scheduler = probes(tmp_path, retries=0, seeds=2)
+    with LimitedExecutor() as executor:
+        tally = scheduler.run(executor, workers=4)
+    assert executor.refused == 1  # and not once for every job: it has room for one
+    assert (tally.done, tally.failed) == (6, 0)
+    assert "waiting until another job has ended: too many jobs in the queue" in tally.notes
+
+
+def test_jobs_that_are_always_refused_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
+    pool = ProcessPoolExecutor(1)
+    pool.shutdown()
+    tally = probes(tmp_path).run(pool)
+    assert (tally.done, tally.failed) == (0, 3)
+    (failure,) = {failure["error"] for failure in read_study(tmp_path / "study").failures().values()}
+    assert failure.startswith("RuntimeError: cannot schedule new futures after shutdown")
 
 
 def test_a_record_that_will_be_tried_again_is_not_failed() -> None:

@@ -178,6 +178,9 @@ class Stopped(KeyboardInterrupt):
         super().__init__(message)
         self.number = number
 
+    def __reduce__(self) -> tuple[type[Stopped], tuple[str, int]]:  # executors send it from their processes
+        return type(self), (str(self), self.number)
+
 
 class DivergedError(Exception):
     """The loss of a step is infinite or NaN."""

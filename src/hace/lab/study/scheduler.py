@@ -1,33 +1,32 @@
-"""A running study: ready runs go to the executor, failed ones are retried, finished ones are never repeated; and how far it
-is, as a bar on a terminal or occasional lines elsewhere.
+"""A running study: it lists the runs that are missing, submits them to an executor, and waits.
 
 What to run follows from the comparisons of the study (:class:`hace.lab.study.comparison.MethodComparison`) and from what is
-finished, so all state is on disk and a killed study resumes where it stopped.
+finished, so all state is on disk and a killed study resumes where it stopped. The executor is anybody's: this module knows
+nothing but :mod:`concurrent.futures`.
 """
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
-from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, TextIO
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Executor, Future, wait
+from dataclasses import asdict, dataclass, replace
+from typing import Any
 
 from hace.data import Dataset
 from hace.files.writing import is_held
 from hace.lab import probe
 from hace.lab.runs.config import ProbeConfig, RunConfig
-from hace.lab.runs.process import SECONDS_BETWEEN_LINES, duration, kind
 from hace.lab.runs.run import Run, finished_run
 from hace.lab.study.comparison import MethodComparison, comparisons
-from hace.lab.study.executors import Executor, Job, JobResult
 from hace.lab.study.folder import StudyFolder
+from hace.lab.study.jobs import Errors, Job, SubmissionError, error_text, run_job
+from hace.lab.study.progress import Pace, Tally, Watch, count
 from hace.lab.study.records import PENDING, Record, each_run
 
 BUSY_SECONDS = 2.0
+MOST_SECONDS = 30.0  # between two attempts
 _NOT_SEEN = (
     "The job is done, but there is no result in {}. On a cluster, the study must be on a file system that all machines share, "
     "at the same path."
@@ -35,107 +34,26 @@ _NOT_SEEN = (
 
 
 @dataclass
-class Tally:
-    """The runs of a study, counted; `left` says how long the others take, `notes` are what people should know."""
+class _Postponed:
+    """A job to submit later."""
 
-    total: int = 0
-    done: int = 0
-    diverged: int = 0
-    failed: int = 0
-    running: int = 0
-    left: str = ""
-    notes: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        """In one line."""
-        words = [f"{self.done:,} of {self.total:,} runs are done"]
-        counts = {"diverged": self.diverged, "failed": self.failed, "running": self.running}
-        words += [f"{count:,} {what}" for what, count in counts.items() if count]
-        return ", ".join(filter(None, (*words, self.left)))
-
-
-def count(records: Iterable[Record], running: Collection[str] = ()) -> Tally:
-    """The runs counted; one that configurations share counts once, and a configuration for which no run can be chosen as failed."""
-    tally = Tally()
-    for record in each_run(records):
-        tally.total += 1
-        tally.running += record.id in running
-        tally.done += bool(record.id) and record.status in ("finished", "diverged")
-        tally.diverged += bool(record.id) and record.status == "diverged"
-        tally.failed += record.status == "failed" or (not record.id and record.status == "diverged")
-    return tally
-
-
-class Pace:
-    """How long the rest of a study takes, by the last finished jobs of each kind of run.
-
-    Searches share passes and final runs hardly do, so a mean over both would guarantee too much. While searches are going on,
-    which may widen their grids, or where a kind of run is still unknown, it says "at least".
-    """
-
-    def __init__(self, workers: int) -> None:
-        self._workers, self._jobs = workers, 0
-        self._spent: dict[tuple[str, ...], deque[tuple[float, int]]] = {}  # by kind: seconds and runs of jobs
-
-    def ended(self, records: Sequence[Record], seconds: float) -> None:
-        """A job has finished these runs."""
-        for which, runs in Counter(map(_kind_of_run, records)).items():
-            jobs = self._spent.setdefault(which, deque(maxlen=max(8, 2 * self._workers)))
-            jobs.append((seconds * runs / len(records), runs))
-        self._jobs += 1
-
-    def left(self, records: Iterable[Record]) -> str:
-        """The time that these runs take, in words; nothing before every worker has finished a job."""
-        missing = Counter(map(_kind_of_run, records))
-        if self._jobs < min(self._workers, 8) or not missing or not self._spent:
-            return ""
-        each = {k: sum(s for s, _ in jobs) / sum(n for _, n in jobs) for k, jobs in self._spent.items()}
-        seconds = sum(runs * each.get(kind, min(each.values())) for kind, runs in missing.items())
-        known = all(kind in each and kind[-1] == "final" for kind in missing)
-        return f"{'about' if known else 'at least'} {duration(seconds / self._workers)} left"
-
-
-def _kind_of_run(record: Record) -> tuple[str, ...]:
-    return record.key.dataset, record.key.model, record.stage
-
-
-Watch = Callable[[Tally], None]  # called whenever something changes
-
-
-@contextmanager
-def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> Iterator[Watch]:
-    """Show a study while it runs: a bar on a terminal, elsewhere a line now and then; and every note once."""
-    output = stream or sys.stderr
-    shown, noted, bar, task = -SECONDS_BETWEEN_LINES, 0, None, None
-    if kind(output) == "terminal" and importlib.util.find_spec("rich"):
-        from rich.console import Console
-        from rich.progress import Progress
-
-        bar = Progress(console=Console(file=output), transient=True)
-        task = bar.add_task("study")
-
-    def changed(tally: Tally) -> None:
-        nonlocal shown, noted
-        for note in tally.notes[noted:]:
-            if bar is not None:
-                bar.console.print(f"study: {note}", markup=False, highlight=False)
-            else:
-                print(f"study: {note}", file=output, flush=True)
-        noted = len(tally.notes)
-        if bar is not None and task is not None:
-            bar.update(task, description=str(tally), completed=tally.done + tally.failed, total=tally.total)
-        elif clock() - shown >= SECONDS_BETWEEN_LINES:
-            shown = clock()
-            print(f"study: {tally}", file=output, flush=True)
-
-    with bar or nullcontext():
-        yield changed
+    job: Job
+    due: float
+    delay: float  # how long it waits; twice as long if it must wait again
 
 
 class Scheduler:
-    """Makes the missing runs of a study, whose features are in `sources`; `watch` is told whenever something changes.
+    """Makes the missing runs of a study.
 
-    A run that failed is tried again, `retries` times. A job that was ended from outside and saved something does not count.
+    A run that failed is tried again, `retries` times. A training that was ended from outside and has saved something does not
+    count as failed.
+
+    Args:
+        study: The study, locked for this process.
+        sources: Its features, by `hace.lab.probe.data_key`; those of the survey, one sample per split, are enough.
+        retries: Retries of a failed run.
+        threads: Threads of each run.
+        watch: Called with the tally whenever something changes.
     """
 
     def __init__(
@@ -147,53 +65,54 @@ class Scheduler:
         threads: int = 1,
         watch: Watch | None = None,
     ) -> None:
-        self.study, self.retries, self.threads = study, retries, threads
+        self.study = study
+        self.retries = retries
+        self.threads = threads
         self.failures: dict[str, dict[str, Any]] = {}  # so far, as in failures.json
         self.ready: list[str] = []  # ids of runs that can be made now; final ones after their rate is chosen
-        self._sources, self._watch = sources, watch
+        self._sources = sources
+        self._watch = watch
         self._notes: list[str] = []
-        self._pace = Pace(1)
+        self._pace: Pace | None = None
+        self._limit: int | None = None  # how many jobs to have under way
+
         self._runs: dict[str, Run | None] = {}  # those that were looked at; None: not finished
         self._wanted: dict[str, Record] = {}  # the first record of each run
         self._queue: deque[Job] = deque()
-        self._later: list[tuple[float, float, Job]] = []  # when to try again, after which delay
-        self._running: set[str] = set()
-        self._began: dict[tuple[str, ...], float] = {}  # when the job of these runs began
-        self._saved: dict[str, int] = {}  # steps of trainings when their job began
+        self._postponed: list[_Postponed] = []
+        self._under_way: dict[Future[Errors], Job] = {}
+        self._running: set[str] = set()  # the runs of these jobs
+        self._began: dict[tuple[str, ...], float] = {}  # when the job of these runs was submitted
+        self._saved: dict[str, int] = {}  # steps of trainings when their job was submitted
+
         self._comparisons = [
-            MethodComparison(configurations, study.identity)
-            for configurations in comparisons(study.configurations)
+            MethodComparison(group, study.identity) for group in comparisons(study.configurations)
         ]
         self._records: list[list[Record]] = [[] for _ in self._comparisons]
-        self._searching: dict[str, set[int]] = {}  # the comparisons that a search decides
+        self._decides: dict[str, set[int]] = {}  # the comparisons that a search decides
         for number in range(len(self._comparisons)):
             self._advance(number)
 
-    def run(self, executor: Executor) -> Tally:
-        """Make every run that can be made."""
+    def run(self, executor: Executor, workers: int | None = None) -> Tally:
+        """Make every run that can be made.
+
+        Args:
+            executor: What does the jobs, in processes that see the folder of the study.
+            workers: How many jobs to have under way; None: all that are ready.
+        """
         self.study.write_failures(self.failures)
-        self._pace, under_way = Pace(executor.capacity), 0
-        for job in executor.resume(self._adopted):
-            self._started(job)
-            under_way += 1
-        while True:
-            while under_way < executor.capacity and (job := self._next()) is not None:
-                self._started(job)
-                executor.submit(job)
-                under_way += 1
-            if self._watch is not None:
-                self._watch(self.tally)
-            pause = min((due for due, _, _ in self._later), default=None)
-            pause = None if pause is None else max(0.0, pause - time.monotonic())
-            if under_way:
-                result = executor.next(pause)
-                if result is not None:
-                    self._ended(result)
-                    under_way -= 1
-            elif pause is not None:
-                time.sleep(pause)
-            else:
-                return self.tally
+        self._limit = workers or None
+        self._pace = Pace(workers) if workers else None
+        try:
+            while self._queue or self.ready or self._postponed or self._under_way:
+                self._submit_ready(executor)
+                self._show()
+                self._wait()
+        except BaseException:
+            for future in self._under_way:
+                future.cancel()
+            raise
+        return self.tally
 
     @property
     def wanted(self) -> list[RunConfig]:
@@ -203,17 +122,20 @@ class Scheduler:
     @property
     def tally(self) -> Tally:
         """The runs counted."""
-        records = (record for records in self._records for record in records)
-        now = [replace(r, **self._look(r.id)) if r.id else r for r in records]
-        left = self._pace.left(r for r in each_run(now) if r.status in PENDING)
+        records = (record for group in self._records for record in group)
+        now = [replace(record, **self._look(record.id)) if record.id else record for record in records]
+        pending = (record for record in each_run(now) if record.status in PENDING)
+        left = "" if self._pace is None else self._pace.left(pending)
         return replace(count(now, self._running), left=left, notes=self._notes)
+
+    # What to run.
 
     def _advance(self, number: int) -> None:
         """Want what a comparison needs next."""
         self._records[number] = self._comparisons[number].records(self._look)
         for record in self._records[number]:
             if record.stage == "search":
-                self._searching.setdefault(record.id, set()).add(number)
+                self._decides.setdefault(record.id, set()).add(number)
             if not record.id and record.error:
                 self._note(f"{record.key}, seed {record.key.seed}: {record.error}")
             if record.id and record.id not in self._wanted:
@@ -222,35 +144,11 @@ class Scheduler:
                     self.ready.append(record.id)
 
     def _look(self, run: str) -> Mapping[str, Any]:
+        """What is known of a run, as its record has it."""
         if run not in self._runs:
             self._runs[run] = finished_run(self.study.runs / run, self._note)
         failure = {"error": "", "again": False, **self.failures.get(run, {})}
         return {"run": self._runs[run], "error": failure["error"], "again": failure["again"]}
-
-    def _adopted(self, runs: Sequence[str]) -> Job | None:
-        """The job of an earlier start, with the runs that are still wanted."""
-        wanted = [run for run in runs if run in self.ready]
-        self.ready = [run for run in self.ready if run not in wanted]
-        return self._job(wanted) if wanted else None
-
-    def _started(self, job: Job) -> None:
-        self._began[job.runs] = time.monotonic()
-        self._running.update(job.runs)
-        self._saved |= job.saved_steps()
-
-    def _next(self) -> Job | None:
-        now = time.monotonic()
-        due = [(delay, job) for at, delay, job in self._later if at <= now]
-        self._later = [entry for entry in self._later if entry[0] > now]
-        for delay, job in due:
-            if any(is_held(self.study.runs / run) for run in job.runs):  # wait here, not in a cluster's queue
-                self._postpone(job, min(2 * delay, 30.0))
-            else:
-                self._queue.append(job)
-        if not self._queue and self.ready:
-            self._queue.extend(self._jobs(self.ready))
-            self.ready = []
-        return self._queue.popleft() if self._queue else None
 
     def _jobs(self, runs: Iterable[str]) -> list[Job]:
         """Group the probes that can share a pass; every other run is a job."""
@@ -279,56 +177,144 @@ class Scheduler:
         wanted = self._wanted[run]
         return f"{wanted.key}, seed {wanted.key.seed}, rate {wanted.lr:g}"
 
-    def _postpone(self, job: Job, delay: float) -> None:
-        self._later.append((time.monotonic() + delay, delay, job))
+    # Submitting and waiting.
 
-    def _ended(self, result: JobResult) -> None:
-        self._running.difference_update(result.job.runs)
-        left, ended = [], []
-        for run in result.job.runs:
-            del self._runs[run]
-            (left if self._look(run)["run"] is None else ended).append(run)
-        if ended:
-            seconds = time.monotonic() - self._began.pop(result.job.runs)
-            self._pace.ended([self._wanted[run] for run in ended], seconds)
-        for run in ended:
-            if self.failures.pop(run, None):
-                self.study.write_failures(self.failures)
-        if result.lost:
-            left = self._gone_on(result, left)
-        busy = [run for run in left if run in result.busy]
-        if busy:
-            self._note(f"waiting: {result.errors[busy[0]]}")
-            self._postpone(self._job(busy), BUSY_SECONDS)
-        for run in left:
-            if run not in busy:
-                self._failed(run, result.errors.get(run) or result.lost or _NOT_SEEN.format(self.study.runs))
-        for number in sorted({n for run in (*ended, *left) for n in self._searching.get(run, ())}):
+    def _submit_ready(self, executor: Executor) -> None:
+        """Submit jobs, as long as there are some and the executor has room."""
+        self._queue_due()
+        self._queue.extend(self._jobs(self.ready))
+        self.ready = []
+        while self._queue and (self._limit is None or len(self._under_way) < self._limit):
+            self._submit(executor, self._queue.popleft())
+
+    def _queue_due(self) -> None:
+        """Queue postponed jobs whose time has come."""
+        now = time.monotonic()
+        due = [entry for entry in self._postponed if entry.due <= now]
+        self._postponed = [entry for entry in self._postponed if entry.due > now]
+        for entry in due:
+            if any(
+                is_held(self.study.runs / run) for run in entry.job.runs
+            ):  # wait here, not in a cluster's queue
+                self._postpone(entry.job, 2 * entry.delay)
+            else:
+                self._queue.append(entry.job)
+
+    def _submit(self, executor: Executor, job: Job) -> None:
+        self._running.update(job.runs)
+        self._began[job.runs] = time.monotonic()
+        self._saved |= job.saved_steps()
+        if not self._under_way:  # the executor may do it at once
+            self._show()
+        future: Future[Errors]
+        try:
+            future = executor.submit(run_job, job)
+        except Exception as error:
+            future = Future()
+            future.set_exception(SubmissionError(error_text(error)))
+        self._under_way[future] = job
+
+    def _wait(self) -> None:
+        """Wait until a job has ended, or until a postponed one is due."""
+        due = min((entry.due for entry in self._postponed), default=None)
+        pause = None if due is None else max(0.0, due - time.monotonic())
+        if self._under_way:
+            done, _ = wait(self._under_way, pause, return_when=FIRST_COMPLETED)
+            for future in done:
+                self._ended(self._under_way.pop(future), future)
+        elif pause is not None:
+            time.sleep(pause)
+
+    def _postpone(self, job: Job, delay: float) -> None:
+        delay = min(delay, MOST_SECONDS)
+        self._postponed.append(_Postponed(job, time.monotonic() + delay, delay))
+
+    # What came of a job.
+
+    def _ended(self, job: Job, future: Future[Errors]) -> None:
+        self._running.difference_update(job.runs)
+        finished, missing = [], []
+        for run in job.runs:
+            self._runs.pop(run, None)  # look again
+            (missing if self._look(run)["run"] is None else finished).append(run)
+        self._finished(job, finished)
+        problem = CancelledError("It was cancelled.") if future.cancelled() else future.exception()
+        if problem is None:
+            self._failed(missing, future.result())
+        elif missing and self._under_way and isinstance(problem, SubmissionError):
+            self._wait_for_room(missing, problem)
+        else:
+            self._lost(job, missing, _first_line(problem))
+        for number in sorted({number for run in job.runs for number in self._decides.get(run, ())}):
             self._advance(number)
 
-    def _gone_on(self, result: JobResult, left: list[str]) -> list[str]:
-        """Queue again the runs that a killed job saved; the others."""
-        saved = result.job.saved_steps()
-        again = [run for run in left if saved.get(run, 0) > self._saved.get(run, 0)]
-        for run in again:
-            self._note(f"{self._label(run)}: saved at step {saved[run]}, resumes from there: {result.lost}")
-        if len(left) > 1:  # perhaps one of them is to blame: try each alone
-            again = left
-        self._queue.extend(self._job([run]) for run in again)
-        return [run for run in left if run not in again]
+    def _finished(self, job: Job, runs: Sequence[str]) -> None:
+        """Note what a job has finished."""
+        began = self._began.pop(job.runs)
+        if runs and self._pace is not None:
+            self._pace.ended([self._wanted[run] for run in runs], time.monotonic() - began)
+        for run in runs:
+            if self.failures.pop(run, None):
+                self.study.write_failures(self.failures)
 
-    def _failed(self, run: str, error: str) -> None:
-        wanted, attempts = self._wanted[run], self.failures.get(run, {}).get("attempts", 0) + 1
+    def _wait_for_room(self, runs: Sequence[str], refusal: SubmissionError) -> None:
+        """Queue refused runs again, for when another job has ended: a cluster may limit how many are in its queue."""
+        self._note(f"waiting until another job has ended: {refusal}")
+        self._limit = len(self._under_way)
+        self._queue.appendleft(self._job(runs))
+
+    def _lost(self, job: Job, runs: list[str], reason: str) -> None:
+        """A job ended without saying what became of these runs."""
+        for run in self._requeue_saved(job, runs, reason):
+            self._count_failure(run, reason)
+
+    def _requeue_saved(self, job: Job, runs: list[str], reason: str) -> list[str]:
+        """Requeue checkpointed runs; return the rest."""
+        saved = job.saved_steps()
+        again = [run for run in runs if saved.get(run, 0) > self._saved.get(run, 0)]
+        for run in again:
+            self._note(f"{self._label(run)}: saved at step {saved[run]}, resumes from there: {reason}")
+        if len(runs) > 1:  # perhaps one of them is to blame: try each alone
+            again = runs
+        self._queue.extend(self._job([run]) for run in again)
+        return [run for run in runs if run not in again]
+
+    def _failed(self, runs: Iterable[str], errors: Errors) -> None:
+        """Wait for runs that another process makes; count the others as failed."""
+        busy = []
+        for run in runs:
+            if run in errors and is_held(self.study.runs / run):
+                busy.append(run)
+            else:
+                self._count_failure(run, errors.get(run, _NOT_SEEN.format(self.study.runs)))
+        if busy:
+            self._note(f"waiting: {errors[busy[0]]}")
+            self._postpone(self._job(busy), BUSY_SECONDS)
+
+    def _count_failure(self, run: str, error: str) -> None:
+        """Try a run again, or give it up; failures.json says which."""
+        wanted = self._wanted[run]
+        attempts = self.failures.get(run, {}).get("attempts", 0) + 1
         again = attempts <= self.retries
         about = {"configuration": asdict(wanted.key), "stage": wanted.stage, "lr": wanted.lr}
         self.failures[run] = {**about, "attempts": attempts, "again": again, "error": error}
         self.study.write_failures(self.failures)
         if again:
             self._note(f"attempt {attempts} failed, will be tried again: {self._label(run)}: {error}")
-            self._postpone(self._job([run]), min(2.0 ** (attempts - 1), 30.0))
+            self._postpone(self._job([run]), 2.0 ** (attempts - 1))
         else:
             self._note(f"failed after {attempts} attempts: {self._label(run)}: {error}")
 
     def _note(self, text: str) -> None:
         if text not in self._notes:
             self._notes.append(text)
+
+    def _show(self) -> None:
+        if self._watch is not None:
+            self._watch(self.tally)
+
+
+def _first_line(error: BaseException) -> str:
+    """An error in a line: that of an executor may have pages."""
+    lines = [line.strip() for line in error_text(error).splitlines() if line.strip()]
+    return lines[0] if lines else type(error).__name__
