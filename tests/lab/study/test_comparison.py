@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
@@ -25,7 +27,7 @@ from hace.lab.study.configurations import (
     dealt_candidates,
     rate_candidates,
 )
-from hace.lab.study.executors import InProcess, Job
+from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study
 from hace.lab.study.plan import Choices, Survey, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
@@ -150,7 +152,7 @@ def test_every_fair_study_has_equal_budgets(name: str) -> None:
         assert len(set(count.values())) == 1, count
 
 
-def test_cells_keep_how_far_they_may_widen() -> None:
+def test_configurations_remember_how_far_they_may_widen() -> None:
     document = json.loads(json.dumps(configuration("m").to_dict()))
     assert configuration_from_dict(document) == configuration("m")
     del document["widen"]
@@ -162,14 +164,13 @@ class Killed(InProcess):
     """An executor that is killed after some jobs."""
 
     def __init__(self, jobs: int) -> None:
-        super().__init__()
         self.left = jobs
 
-    def submit(self, job: Job) -> None:
+    def submit(self, fn: Callable, /, *args, **kwargs) -> Future:
         if not self.left:
             raise KeyboardInterrupt
         self.left -= 1
-        super().submit(job)
+        return super().submit(fn, *args, **kwargs)
 
 
 def small_study(folder: Path) -> tuple[StudyFolder, Scheduler]:
@@ -184,8 +185,7 @@ def small_study(folder: Path) -> tuple[StudyFolder, Scheduler]:
 @pytest.mark.slow
 def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path: Path) -> None:
     study, scheduler = small_study(tmp_path / "whole")
-    with InProcess() as executor:
-        tally = scheduler.run(executor)
+    tally = scheduler.run(InProcess(), workers=1)
     records = study.records()
     final = [r for r in records if r.stage == "final"]
     assert [(r.candidates, r.edge, r.lr) for r in final] == [(4, "largest rate", 4.0)] * 2
@@ -198,8 +198,7 @@ def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path:
         again, scheduler = small_study(tmp_path / "killed")
         assert all(r.lr != r.lr or r.candidates == 4 for r in again.records() if r.stage == "final")
         try:
-            with Killed(1) as executor:
-                done = scheduler.run(executor).done == 10
+            done = scheduler.run(Killed(1), workers=1).done == 10
         except KeyboardInterrupt:
             continue
         break

@@ -38,8 +38,7 @@ def shared_study(folder: Path, **more) -> tuple[StudyFolder, Scheduler]:
 def done(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
     study, scheduler = shared_study(tmp_path_factory.mktemp("once") / "study")
     assert scheduler.tally.total == 9 + 9  # counted once before, during and after
-    with InProcess() as executor:
-        tally = scheduler.run(executor)
+    tally = scheduler.run(InProcess(), workers=1)
     assert (tally.done, tally.total, at_the_edge(study.records())[1]) == (18, 18, 3)
     return study
 
@@ -86,8 +85,7 @@ def test_killed_and_resumed_ends_with_the_same_runs(done: StudyFolder, tmp_path:
     for _ in range(20):
         again, scheduler = shared_study(tmp_path / "killed")
         try:
-            with Killed(1) as executor:
-                scheduler.run(executor)
+            scheduler.run(Killed(1), workers=1)
         except KeyboardInterrupt:
             continue
         break
