@@ -8,8 +8,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
+from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
+from hace.formats.code_tables import find_columns, parse_codes
 from hace.formats.draft import Draft, SourceText, quoted, similar
 from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
 from hace.formats.taxonomies import (
@@ -39,8 +41,9 @@ def parse_csv(
     header: bool | None = None,
     order: str | None = None,
     delimiter: str = ",",
+    parents: str | None = None,
 ) -> Draft:
-    """A table in one of three shapes.
+    """A table in one of four shapes.
 
     * `id`, `parent` and optionally `name` and `label`: one node per row, an empty parent for a top, one row for
       each parent of a node with several, and the label (0 to n - 1) of every leaf. This is what
@@ -48,11 +51,18 @@ def parse_csv(
     * `parent`, `child`: one edge per row. Such a table may be without a header.
     * One column per level, from the top down: one label path per row. Paths may end early and may repeat. A single column
       may hold whole paths, "Home > Garden > Pots".
+    * A table of codes as it was published (:mod:`hace.formats.code_tables`). ``parents="prefix"``: a code's prefixes are above it.
     """
+    if parents is not None:
+        check_choice("parents", parents, ("prefix",))
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
     if columns is None and header is None and (found := _published(source, delimiter)) is not None:
         return found
+    if columns is None and header is None and label is None and order is None:
+        codes = _code_table(source, delimiter, ids, parents)
+        if codes is not None:
+            return codes
     rows = csv_rows(source.text, source.name, delimiter)
     if header is False:
         return _without_header(source, rows, columns, label, ids, order)
@@ -123,6 +133,29 @@ def _published(source: SourceText, delimiter: str) -> Draft | None:
     draft = rank_paths(source, ((n, c[: len(ranks)], c[len(ranks) :]) for n, c in held), ranks, others)
     source.problems.raise_broken()
     return draft
+
+
+def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | None) -> Draft | None:
+    """A table of codes or tiers as it was published, perhaps below a banner; None if it is not one."""
+    table = find_columns(csv_rows(source.text, source.name, delimiter))
+    if table is None:
+        if parents is None:
+            return None
+        raise FormatError(f"{source.name}: parents='prefix' needs a column of codes, such as id or code.")
+    header_line, columns = table
+    own_shape = header_line == 1 and "id" in columns.header and "parent" in columns.header
+    if own_shape and parents is None:
+        return None
+    rows = (row for row in csv_rows(source.text, source.name, delimiter) if row[0] > header_line)
+    if columns.id >= 0:
+        draft = parse_codes(source, header_line, columns, rows, prefixes=parents is not None)
+        if draft is not None:
+            source.problems.raise_any()
+            return draft
+    if len(columns.tiers) < 2:
+        return None
+    levels = [columns.header[i] for i in columns.tiers]
+    return _paths(source, columns.header, rows, levels, None, ids)
 
 
 def _header(source: SourceText, cells: list[str]) -> list[str]:
