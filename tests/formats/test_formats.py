@@ -134,7 +134,7 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
         ({"format": "obo", "isolated": "x"}, "isolated must be one of 'keep', 'drop'. Got 'x'"),
         (
             {"format": "newick", "ids": "level"},
-            "ids, for this format, must be one of 'name', 'merged', 'path'. Got 'level'",
+            "ids, for this format, must be one of 'name', 'shared', 'merged', 'path'. Got 'level'",
         ),
         ({"format": "csv", "delimiter": ";;"}, "delimiter must be one character"),
         ({"format": "csv", "columns": []}, "columns must name at least one level column"),

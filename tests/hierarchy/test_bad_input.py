@@ -230,7 +230,7 @@ def test_remedies_are_not_what_was_tried_already() -> None:
 
 def test_other_mistakes_in_paths() -> None:
     assert (
-        "must be one of 'name', 'merged', 'level', 'path'. Got 'names'"
+        "must be one of 'name', 'shared', 'merged', 'level', 'path'. Got 'names'"
         in problems(paths, [("a",)], ids="names")[0]
     )
     assert problems(paths, ["dog"])[0].startswith("Row 1 of paths must be a sequence of names")

@@ -42,6 +42,7 @@ _CODE = re.compile(r"[A-Z0-9]+(?:[.\-/ ][A-Z0-9]+)*")
 _MARK = re.compile(r"[.\-/ ]")
 _RANGE = re.compile(r"([A-Z]\d+)-([A-Z]\d+)")  # "A00-B99", a block of ICD-10
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)")
+_LONGEST = 100  # letters of a code
 _GAPS = 1.3  # the largest number over how many there are, in a list that counts
 
 
@@ -174,7 +175,7 @@ def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
     None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``: it
     is not, whatever it looks like; a code without a prefix is a top.
     """
-    if not made and not all(map(_CODE.fullmatch, codes)):
+    if max(map(len, codes), default=0) > _LONGEST or not (made or all(map(_CODE.fullmatch, codes))):
         return None
     ranges = {code: (match[1], match[2]) for code in codes if (match := _RANGE.fullmatch(code))}
     plain = [code for code in codes if code not in ranges]

@@ -397,9 +397,13 @@ def _paths(
     source.problems.raise_broken()
     depth = max(map(len, paths), default=0)
     levels = levels if depth <= len(levels) else []
+    if ids == "shared":
+        levels = []  # a concept below several others has no one level
     found = edges_of_paths(paths, ids, levels or None)
     for problem in found.problems:
-        offered = [f"-o ids={way}" for way in ("merged", "level", "path") if f'ids="{way}"' in problem]
+        offered = [
+            f"-o ids={way}" for way in ("merged", "shared", "level", "path") if f'ids="{way}"' in problem
+        ]
         remedy = f" On the command line: {' or '.join(offered)}." if offered else ""
         source.problems.unfit(None, problem + remedy)
     source.problems.raise_any()
@@ -410,7 +414,7 @@ def _paths(
         names=found.names,
         leaves=_leaf_order(source, labels) if label is not None else None,
         level_names=levels[one_root:depth] or None,  # a column that holds the root is not a level
-        flat=len(levels) == 1,
+        flat=depth == 1,
     )
 
 

@@ -244,17 +244,20 @@ class Places:
 
     def draft(self, ids: str, problems: Problems) -> Draft:
         """Gives every place its id and returns the edges."""
-        check_choice("ids, for this format,", ids, ("name", "merged", "path"))
+        check_choice("ids, for this format,", ids, ("name", "shared", "merged", "path"))
         internal = set(self.parents)
         merged = {i for i, p in enumerate(self.parents) if p >= 0 and self.names[i] == self.names[p]}
         merged = merged - set(self._ids) if ids == "merged" else set()
         chosen = self._paths(problems) if ids == "path" else self.names.copy()
         for place, own in self._ids.items():
             chosen[place] = own
-        self._report_repeated(ids, chosen, internal, merged, problems)
+        if ids != "shared":
+            self._report_repeated(ids, chosen, internal, merged, problems)
+        edges = ((chosen[p], chosen[i]) for i, p in enumerate(self.parents) if p >= 0 and i not in merged)
+        nodes = (id for i, id in enumerate(chosen) if i not in merged)
         return Draft(
-            edges=[(chosen[p], chosen[i]) for i, p in enumerate(self.parents) if p >= 0 and i not in merged],
-            nodes=[id for i, id in enumerate(chosen) if i not in merged],
+            edges=list(dict.fromkeys(edges)),
+            nodes=list(dict.fromkeys(nodes)),
             names={id: name for id, name in zip(chosen, self.names, strict=True) if id != name},
         )
 
@@ -293,6 +296,8 @@ class Places:
                 )
                 if ids == "name" and self.parents[place] == other:
                     remedy += " -o ids=merged makes one node of a class and the group of its name."
+            if ids == "name" and self.parents[place] not in (other, self.parents[other]):
+                remedy += " If it is one concept below several others, ids='shared' (-o ids=shared) makes one node of it."
             problems.unfit(
                 self._where(place),
                 f"the {kind} {quoted(chosen[place])} is there twice: {here} {self.below_words(self.parents[place])} here, "

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
 from hace.formats.draft import Draft, Places, Problems, SourceText, quoted
-from hace.formats.taxonomies import check_relations, json_taxonomy
+from hace.formats.taxonomies import check_relations, json_taxonomy, resolved
 from hace.hierarchy import Hierarchy
 
 JSON_FORMAT = "hace-hierarchy/1"
@@ -19,6 +19,8 @@ _ORDERS = ("parent child", "child parent")
 # Keys of JSON nodes, without underscores and hyphens, whose names tell what their ids are.
 _CHILDREN = set("children child childid childids childrenid childrenids subclasses narrower hyponyms".split())
 _PARENTS = set("parents parent parentid parentids parentsids superclasses broader hypernyms isa".split())
+_URIS = ("uri", "@id", "iri")  # keys of ids in linked data
+_ALSO = ("altNames", "altLabels", "synonyms")  # keys of other names
 _SHOWN = 3
 
 
@@ -117,23 +119,35 @@ def _nested(source: SourceText, trees: list[Any]) -> Places:
                 f"{source.name}: expected a node {{'name': ..., 'children': [...]}}, "
                 f"got {quoted(node)} {places.below_words(below)}."
             )
-        id, name = node.get("id"), node.get("name", node.get("id"))
+        if below < 0 and not any(key in node for key in ("id", "name", *_URIS)) and node.get("children"):
+            waiting += [(child, -1) for child in reversed(_children(source, node, "the top"))]
+            continue  # an unnamed object around the tops
+        id = _first(node, ("id", *_URIS))
+        name = node.get("name", id)
         texts = [_text(v) or v for v in (id, name)]
         if not isinstance(texts[1], str) or not texts[1] or not isinstance(texts[0], str | None):
             raise FormatError(
                 f"{source.name}: a node {places.below_words(below)} needs a name or an id that is text; "
                 f"keys found: {', '.join(map(quoted, list(node)[:10])) or 'none'}."
             )
-        children = node.get("children") or []
-        if not isinstance(children, list):
-            raise FormatError(
-                f"{source.name}: children of {quoted(name)} must be a list, got {quoted(children)}."
-            )
+        children = _children(source, node, quoted(name))
         place = places.add(texts[1], below, id=texts[0])
         waiting += [(child, place) for child in reversed(children)]
     if not places:
         raise FormatError(f"{source.name}: the JSON holds no node.")
     return places
+
+
+def _children(source: SourceText, node: dict[str, Any], of: str) -> list[Any]:
+    children = node.get("children") or []
+    if not isinstance(children, list):
+        raise FormatError(f"{source.name}: children of {of} must be a list, got {quoted(children)}.")
+    return children
+
+
+def _first(node: dict[str, Any], keys: Iterable[str]) -> Any:
+    """The value of the first key that is there."""
+    return next((node[key] for key in keys if key in node), None)
 
 
 def _linked_nodes(source: SourceText, nodes: list[Any], children: Any, parents: Any) -> Draft | None:
@@ -164,15 +178,27 @@ def _identified(source: SourceText, nodes: list[Any]) -> dict[str, dict[str, Any
     known: dict[str, dict[str, Any]] = {}
     for node in nodes:
         if not isinstance(node, dict) or any(
-            isinstance(v, dict) for held in node.values() for v in _items(held)
+            isinstance(item, dict) and not _is_reference(item)
+            for key, value in node.items()
+            for item in (_items(value) if _plain(key) in _CHILDREN | _PARENTS or "children" in node else ())
         ):
             return None
-        if not (id := _text(node.get("id", node.get("name")))):
+        if not (id := _text(_first(node, ("id", *_URIS, "name")))):
             return None
         if id in known:
             source.problems.unfit(None, f"the id {quoted(id)} is there twice. Ids must be unique.")
         known.setdefault(id, node)
     return known
+
+
+def _is_reference(item: dict[str, Any]) -> bool:
+    """Whether an object only says which other node is meant, as {"uri": ..., "name": ...}."""
+    return _first(item, ("id", *_URIS)) is not None and set(item) <= {"id", "name", *_URIS}
+
+
+def _reference(item: Any) -> str | None:
+    """The id of the node that an item names."""
+    return _text(_first(item, ("id", *_URIS)) if isinstance(item, dict) else item)
 
 
 def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
@@ -181,8 +207,8 @@ def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
     wrong: dict[str, int] = {}
     for id, node in known.items():
         for key, value in node.items():
-            for item in _items(value) if key not in ("id", "name") else ():
-                counts = right if _text(item) in known and _text(item) != id else wrong
+            for item in _items(value) if key not in ("id", "name", *_URIS) else ():
+                counts = right if _reference(item) in known and _reference(item) != id else wrong
                 counts[key] = counts.get(key, 0) + 1
     return {key: not wrong.get(key) or _plain(key) in _CHILDREN | _PARENTS for key in right}
 
@@ -190,12 +216,14 @@ def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
 def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
     draft = Draft(nodes=list(known))
     unknown: list[tuple[str, str]] = []
+    others: list[tuple[str, str]] = []  # name, id
     for id, node in known.items():
         name = node.get("name")
         if isinstance(name, str) and name:
             draft.names[id] = name
+        others += [(other, id) for key in _ALSO for other in _items(node.get(key)) if isinstance(other, str)]
         for item in _items(node.get(key)):
-            other = _text(item)
+            other = _reference(item)
             if other is None or other not in known:
                 unknown.append((quoted(item), id))
             else:
@@ -207,6 +235,7 @@ def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, up
     if len(unknown) > _SHOWN:
         source.problems.unfit(None, f"{len(unknown) - _SHOWN:,} more names in {key} are unknown.")
     draft.edges = list(dict.fromkeys(draft.edges))
+    draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
     return draft
 
 

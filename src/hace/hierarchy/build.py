@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 PATH_MARK = " > "  # between the names of a path that is one text
 _MERGE = ' ids="merged" makes one node of a class and the group of its name.'
+_SHARE = ' If they are one concept below several others, ids="shared" makes one node of them, and the hierarchy a DAG.'
 # pandas.NA and NaT, by name: they do not compare, and pandas may not be installed.
 _PANDAS_MISSING = ("NAType", "NaTType")
 # Ids made of paths grow with the square of the depth: a chain of 100,000 names would take gigabytes.
@@ -207,12 +208,14 @@ class PathTree(Generic[Key]):
 
 def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> PathTable:
     """Ids and index pairs of label paths; see :meth:`hace.Hierarchy.from_paths`."""
-    check_choice("ids", ids, ("name", "merged", "level", "path"), HierarchyError)
+    check_choice("ids", ids, ("name", "shared", "merged", "level", "path"), HierarchyError)
     if isinstance(level_names, str):
         raise HierarchyError(f"level_names must be a list of names, one a column. Got {level_names!r}.")
     rows, header = _rows_of_paths(paths)
     names = header if level_names is None else level_names
     levels = None if names is None else tuple(str(name) for name in names)
+    if ids == "shared" and level_names is None:
+        levels = None  # a concept below several others has no one level
     problems: list[str] = []
     tree: PathTree[str] = PathTree()
     row_of_end: dict[int, int] = {}  # the place at the end of a row: the first such row
@@ -232,14 +235,15 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     for place, id in enumerate(place_ids):
         if place_of.setdefault(id, place) != place:
             shared.setdefault(id, place)
-    if shared:
+    if shared and ids != "shared":
         problems.append(_shared_id_problem(tree, place_of, shared, ids))
     index = {id: i for i, id in enumerate(place_of)}
-    flat: list[int] = []
-    for id, place in place_of.items():
+    pairs: dict[tuple[int, int], None] = {}
+    for place in range(len(place_ids)) if ids == "shared" else place_of.values():
         if tree.parents[place] >= 0:
-            flat += (index[place_ids[tree.parents[place]]], index[id])
+            pairs[index[place_ids[tree.parents[place]]], index[place_ids[place]]] = None
     names_of = {id: tree.keys[place] for id, place in place_of.items()}
+    flat = [end for pair in pairs for end in pair]
     return PathTable(list(index), _pairs(flat), names_of, levels, problems)
 
 
@@ -294,9 +298,13 @@ def _shared_id_problem(
     first = place_of[id]
     where = " and ".join(" / ".join(tree.path(place)) for place in (first, second))
     finer = {"level": ', or use ids="path"', "path": ""}.get(ids, ', or use ids="level" or ids="path"')
-    merge = _MERGE if tree.parents[second] == first and ids == "name" else ""
+    remedy = ""
+    if tree.parents[second] == first and ids == "name":
+        remedy = _MERGE
+    elif ids == "name":
+        remedy = _SHARE
     others = _others(len(shared) - 1, "name")
-    return f"{id!r} is at two places: {where}{others}. Give them different names{finer}.{merge}"
+    return f"{id!r} is at two places: {where}{others}. Give them different names{finer}.{remedy}"
 
 
 def path_parts(text: str) -> tuple[str, ...]:

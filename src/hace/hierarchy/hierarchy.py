@@ -218,7 +218,7 @@ class Hierarchy:
         paths: Iterable[Sequence[Any]] | build.Frame,
         *,
         leaves: Iterable[Any] | None = None,
-        ids: Literal["name", "merged", "level", "path"] = "name",
+        ids: Literal["name", "shared", "merged", "level", "path"] = "name",
         names: Mapping[Any, str] | None = None,
         level_names: Sequence[str] | None = None,
     ) -> Hierarchy:
@@ -229,8 +229,9 @@ class Hierarchy:
                 (its column names become the level names). Shorter rows end early, or in None, NaN or "". A row may occur many
                 times.
             leaves: the class list in label order, by id.
-            ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"merged"``: the same, but a
-                class and the group of its name directly above it are one node. ``"level"``: inner nodes are
+            ids: what makes a node. ``"name"``: its name; a name in two places is an error. ``"shared"``: its name; a name below
+                several others is one node with several parents, and the hierarchy a DAG. ``"merged"``: its name, but a class
+                and the group of its name directly above it are one node. ``"level"``: inner nodes are
                 ``level:name``, classes keep their plain name. ``"path"``: the names from the top, joined with "/".
             names: display names by id, in place of the names in the paths.
             level_names: names of the columns, a column that holds the root included.
