@@ -25,8 +25,8 @@ from hace.lab.study.configurations import FAIR_RATES, ConfigurationKey
 from hace.lab.study.folder import read_study
 from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan, seconds_a_sample
 from hace.lab.study.presets import METHODS, PRESETS, find_presets
+from hace.lab.study.progress import Pace, Tally, watching
 from hace.lab.study.records import Record
-from hace.lab.study.scheduler import Pace, Tally, watching
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs
@@ -321,7 +321,7 @@ def test_any_setting_of_all_runs() -> None:
         (
             "fair-end-to-end",
             {**BIRDS, "options": {"tset": 0.2}},
-            "Got 'tset': birds has allow_empty, test. Did you mean 'test'",
+            "Got 'tset': birds has allow_empty, test, pixels. Did you mean 'test'",
         ),
         (
             "fair-probe",
