@@ -98,6 +98,7 @@ docs: $(EVERYTHING)
 	@echo "The documentation is in site/index.html"
 
 results: $(EVERYTHING)
+	$(BIN)/python evidence/from_scratch_page.py
 	$(BIN)/python evidence/write.py
 	$(BIN)/python evidence/draw.py
 

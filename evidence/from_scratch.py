@@ -16,6 +16,7 @@ import argparse
 import base64
 import json
 import sys
+import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ import numpy as np
 import torch
 from end_to_end import from_sheets
 
-from hace import environment
+from hace import environment, read_hierarchy
 from hace.errors import HaceError
 from hace.files.weights import read_state_dict
 from hace.files.writing import is_held
@@ -184,6 +185,9 @@ def collect(args: argparse.Namespace) -> None:
         target = RECORDS / f"{planned_run.name}.json"
         target.write_text(json.dumps(document, separators=(", ", ": ")) + "\n", encoding="utf-8")
         print(f"recorded {target.name}", flush=True)
+        about = RECORDS.parent / f"test-{planned_run.dataset}.json"
+        if not about.exists() and document["status"] == "finished":
+            about.write_text(json.dumps({"ancestors": ancestors(folder)}) + "\n", encoding="utf-8")
 
 
 def record(planned_run: Planned, finished: Run) -> dict[str, Any]:
@@ -208,9 +212,24 @@ def record(planned_run: Planned, finished: Run) -> dict[str, Any]:
     document["temperature"] = _short(result["temperature"]["value"])
     predictions = read_state_dict(finished.folder / "predictions.safetensors")
     right = predictions["answer"].numpy() == predictions["truth"].numpy()
+    document["samples"] = len(right)
     document["right"] = _bits(right)
     document["right_at_levels"] = [_bits(column) for column in predictions["level_correct"].numpy().T]
     return document
+
+
+def ancestors(folder: Path) -> list[str]:
+    """At every level the node above each test sample's label, packed: int16, deflated, base64."""
+    h = read_hierarchy(folder / "hierarchy.json")
+    truth = read_state_dict(folder / "predictions.safetensors")["truth"].numpy()
+    above = np.arange(h.num_nodes)
+    found = []
+    for level in range(h.max_depth, 0, -1):
+        for node in np.flatnonzero(h.depths[above] > level):
+            above[node] = h.parent_nodes[above[node]]
+        packed = zlib.compress(above[truth].astype("<i2").tobytes())
+        found.insert(0, base64.b64encode(packed).decode())
+    return found
 
 
 def _bits(right: np.ndarray) -> str:
