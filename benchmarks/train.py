@@ -152,18 +152,22 @@ def main() -> int:
         next(steps)  # the first one allocates
     pairs = [(seconds(bare), seconds(loop)) for _ in range(args.rounds)]
     step, with_loop = (min(times) for times in zip(*pairs, strict=True))
-    print(
-        f"{args.model}, {args.size} px, {precision}, batch {args.batch}, {torch.get_num_threads()} thread: {step:.3f} s a step by "
-        f"hand, {args.batch / step:,.1f} images/s; {loader_speed(ours):,.0f} images/s of batches alone"
-    )
-    failed = False
-    for name in LOSSES:
-        share = loss_share(name, args.batch, step)
-        failed |= share > 0.01
-        print(f"loss {name:<22} {share:8.3%} of a step   (at most 1%)")
+    shares = [loss_share(name, args.batch, step) for name in LOSSES]
     overhead = with_loop / step - 1
-    failed |= overhead > 0.05
-    print(f"loop over a bare one        {overhead:8.3%}              (at most 5%)")
+    table = {
+        "network": args.model,
+        "px": args.size,
+        "precision": precision,
+        "batch": args.batch,
+        "s a step by hand": f"{step:.2f}",
+        "images/s": f"{args.batch / step:.0f}",
+        "images/s of batches alone": f"{loader_speed(ours):.0f}",
+        "loss, % of a step (at most 1)": f"{100 * max(shares):.3f}",
+        "loop over a bare one, % (at most 5)": f"{100 * overhead:+.1f}",
+    }
+    for row in (table, dict.fromkeys(table, "---"), table.values()):
+        print(f"| {' | '.join(map(str, row))} |")
+    failed = max(shares) > 0.01 or overhead > 0.05
     return int(failed)
 
 
