@@ -112,6 +112,7 @@ class Scheduler:
             for future in self._under_way:
                 future.cancel()
             raise
+        self._show()
         return self.tally
 
     @property
