@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import atexit
 import os
+import shutil
 import signal
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
+if "HACE_CACHE" not in os.environ:  # workers and commands that tests start share it
+    os.environ["HACE_CACHE"] = tempfile.mkdtemp(prefix="hace-cache-")
+    atexit.register(shutil.rmtree, os.environ["HACE_CACHE"], ignore_errors=True)
 
 import hypothesis
 import pytest

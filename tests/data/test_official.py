@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import hace
-from hace.data import dataset, published
+from hace.data import loading, published
 from hace.errors import DataError, FormatError
 from tests.data_layouts import copied, small_aircraft, small_nabirds, touch, write_image
 
@@ -62,7 +62,7 @@ def test_nabirds_on_the_real_lists(
     for _, path in rows:
         there.setdefault((folder / "images" / path).parent, set()).add(Path(path).name)
     monkeypatch.setattr(
-        dataset, "_names_in", there.__getitem__
+        loading, "_names_in", there.__getitem__
     )  # making 48,562 files would take longer than all else
     write_image(folder / "images" / rows[0][1], (400, 300))
     data = hace.load_dataset("nabirds", tmp_path, crop=True)
@@ -87,7 +87,7 @@ def test_places_where_aircraft_may_lie(tmp_path: Path) -> None:
     assert len(prints) == 1
 
 
-def test_a_fingerprint_sees_names_labels_and_sizes(tmp_path: Path) -> None:
+def test_a_fingerprint_sees_names_labels_and_contents(tmp_path: Path) -> None:
     prints = []
     for i in range(5):
         folder = small_aircraft(tmp_path / str(i)) / "fgvc-aircraft-2013b" / "data"
@@ -242,7 +242,7 @@ def test_boxes_outside_the_image(tmp_path: Path) -> None:
         hace.load_dataset("nabirds", tmp_path, crop=True)["train"].image(0)
 
 
-def test_reading_lists_opens_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_reading_lists_decodes_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from PIL import Image
 
     monkeypatch.setattr(Image, "open", lambda path: pytest.fail(f"opened {path}"))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from PIL import Image, ImageOps
 
 import hace
 from hace.cli import main
@@ -81,6 +82,25 @@ def test_species_numbers_name_the_folders_of_cub200(tmp_path: Path) -> None:
     (tmp_path / "train" / "021.Bird_21").rename(tmp_path / "train" / "Bird_21")
     with pytest.raises(DataError, match=r"must hold 200 folders, .* Got 199 of them"):
         hace.load_dataset("cub200", tmp_path, hierarchy=tree)
+
+
+def test_a_photo_replaced_by_another_of_the_same_size_changes_the_fingerprint(photos: Path) -> None:
+    """It kept the fingerprint, and a finished training was taken for one on these photos."""
+    photo = photos / "train/cat/0.png"
+    image = Image.open(photo)
+    image.save(photo.with_suffix(".bmp"))  # of one size, whatever it shows
+    photo.unlink()
+
+    def fingerprint(**options: int) -> str:
+        return hace.load_dataset("folders", photos, hierarchy=H, **options).fingerprint
+
+    before, small_before = fingerprint(), fingerprint(pixels=6)
+    ImageOps.invert(image).save(photo.with_suffix(".bmp"))
+    assert fingerprint() != before
+    assert fingerprint(pixels=6) != small_before
+    image.save(photo.with_suffix(".bmp"))
+    assert fingerprint() == before
+    assert fingerprint(pixels=6) == small_before
 
 
 def test_folders_without_splits_by_name_and_at_mixed_levels(tmp_path: Path) -> None:

@@ -58,7 +58,8 @@ def run(args: argparse.Namespace) -> None:
 
 def check(data: Dataset[Any], official: bool, skip_broken: bool = False) -> str:
     """What opening every image shows; an error where some are broken or in two splits."""
-    from hace.data.dataset import Features, duplicates
+    from hace.data.dataset import duplicates
+    from hace.data.split import Features
     from hace.lab.runs.process import progress
 
     if any(isinstance(split, Features) for split in data.splits.values()):

@@ -7,7 +7,8 @@ A dataset is a hierarchy and, for each split, labels (nodes at any level) with i
 from __future__ import annotations
 
 from hace.data.catalog import DATASETS, load_dataset
-from hace.data.dataset import Dataset, Features, Samples
+from hace.data.dataset import Dataset
+from hace.data.split import Features, Samples
 from hace.data.synthetic import synthetic_features, synthetic_hierarchy, synthetic_images
 
 __all__ = [

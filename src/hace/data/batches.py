@@ -19,7 +19,7 @@ from torch.nn.functional import pad as padded
 from torch.utils import data as torch_data
 
 from hace.checks import check_choice, check_number
-from hace.data.dataset import Samples, Split
+from hace.data.split import Samples, Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.files.reading import as_rgb, optional
 

@@ -12,8 +12,9 @@ from typing import Any
 from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
 from hace.data.class_folders import load_cars, load_cub200
-from hace.data.dataset import Dataset, HierarchyLike
+from hace.data.dataset import Dataset
 from hace.data.feature_files import load_features
+from hace.data.loading import HierarchyLike
 from hace.data.own_lists import load_folders, load_manifest, load_texts
 from hace.data.published import load_aircraft, load_cifar100, load_nabirds
 from hace.data.synthetic import synthetic_features, synthetic_images

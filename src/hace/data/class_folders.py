@@ -6,8 +6,10 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-from hace.data.dataset import Dataset, HierarchyLike, Samples, chosen_hierarchy
+from hace.data.dataset import Dataset
+from hace.data.loading import HierarchyLike, chosen_hierarchy
 from hace.data.own_lists import load_folders
+from hace.data.split import Samples
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 

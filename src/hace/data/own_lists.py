@@ -11,12 +11,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from hace.data.dataset import (
+from hace.data.dataset import Dataset
+from hace.data.loading import (
     LABEL_OPTION,
-    Dataset,
     HierarchyLike,
-    Samples,
-    Split,
     check_classes,
     check_disjoint,
     check_exist,
@@ -24,11 +22,10 @@ from hace.data.dataset import (
     group_column,
     image_files,
     nodes_of,
-    ordered_splits,
-    split_name,
-    with_test,
 )
 from hace.data.small_copies import small_copies
+from hace.data.split import Samples, Split
+from hace.data.splitting import ordered_splits, split_name, with_test
 from hace.errors import DataError, FormatError, HaceError, listed, nearest
 from hace.files.documents import read_rows
 from hace.formats import read_hierarchy

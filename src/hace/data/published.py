@@ -9,16 +9,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from hace.data.dataset import (
-    Dataset,
+from hace.data.dataset import Dataset
+from hace.data.loading import (
     HierarchyLike,
-    Samples,
     check_classes,
     check_disjoint,
     check_exist,
     chosen_hierarchy,
     nodes_of,
 )
+from hace.data.split import Samples
 from hace.errors import DataError, FormatError
 from hace.files.archives import Archive, fetch, read_members, unpack
 from hace.files.pickles import read_cifar_pickle

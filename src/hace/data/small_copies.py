@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hace.checks import check_number
-from hace.data.dataset import Samples
+from hace.data.split import Samples
 from hace.errors import FormatError
 from hace.files.arrays import Arrays
 from hace.files.reading import optional
@@ -22,7 +22,7 @@ from hace.files.writing import atomic_path
 def small_copies(splits: Mapping[str, Samples], side: int, root: Path) -> dict[str, Samples]:
     """The splits with square copies of their photos in memory: the shorter side at `side` px, the middle cut out.
 
-    The copies are cached in `root` as small-SIDE.npz, which is made again if photos were added, removed or changed in size.
+    The copies are cached in `root` as small-SIDE.npz, which is made again if photos were added, removed or changed.
     """
     check_number("pixels", side, "a whole number of at least 1", isinstance(side, int) and side >= 1)
     cache = root / f"small-{side}.npz"
@@ -41,8 +41,9 @@ def small_copies(splits: Mapping[str, Samples], side: int, root: Path) -> dict[s
 
 
 def _listing(samples: Samples) -> np.ndarray:
-    """Names and sizes of the files, as bytes: an array without objects."""
-    lines = (f"{name}\t{samples.raw(i).decode()}" for i, name in enumerate(samples.names))
+    """Names of the files and hashes of what is used of them, as bytes: an array without objects."""
+    digests = samples.digests()
+    lines = (f"{name}\t{digest.tobytes().hex()}" for name, digest in zip(samples.names, digests, strict=True))
     return np.frombuffer("\n".join(lines).encode(errors="surrogateescape"), np.uint8)
 
 

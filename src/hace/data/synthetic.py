@@ -14,7 +14,9 @@ import numpy as np
 import torch
 
 from hace.checks import check_number
-from hace.data.dataset import Dataset, Features, HierarchyLike, Samples, chosen_hierarchy
+from hace.data.dataset import Dataset
+from hace.data.loading import HierarchyLike, chosen_hierarchy
+from hace.data.split import Features, Samples
 from hace.hierarchy import Hierarchy
 
 SIDE = 32

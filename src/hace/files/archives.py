@@ -166,11 +166,12 @@ def _read_zipped(packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> 
 def check_zip_method(info: zipfile.ZipInfo, path: Path) -> None:
     """Refuse members of a zip that cannot be unpacked piece by piece: a kilobyte of bzip2 or LZMA may hold gigabytes."""
     if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        method = zipfile.compressor_names.get(info.compress_type, str(info.compress_type))
-        raise FormatError(f"{path}: {info.filename} must be stored or deflated. Got {method}. Pack it again.")
+        raise FormatError(
+            f"{path}: {info.filename} must be stored or deflated. Got compression method {info.compress_type}. Pack it again."
+        )
 
 
-def _read_counted(file: IO[bytes], path: Path, what: str) -> bytes:
+def _read_counted(file: IO[bytes] | gzip.GzipFile, path: Path, what: str) -> bytes:
     """A compressed file, counted while it is unpacked: what it declares may be a lie."""
     chunks = []
     total = 0

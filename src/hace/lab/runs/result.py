@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.data.dataset import Split
+from hace.data.split import Split
 from hace.decisions import fit_temperature
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy

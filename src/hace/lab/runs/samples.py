@@ -9,7 +9,9 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
-from hace.data.dataset import Features, Split, part_of_each, part_of_groups, places_of_each, without_broken
+from hace.data.dataset import without_broken
+from hace.data.split import Features, Split
+from hace.data.splitting import part_of_each, part_of_groups, places_of_each
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_counts

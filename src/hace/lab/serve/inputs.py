@@ -19,8 +19,8 @@ from torch.utils import data as torch_data
 
 from hace.data.batches import Attempts
 from hace.data.camera_traps import Box, numbered, read_detections
-from hace.data.dataset import group_column, image_files
 from hace.data.feature_files import feature_groups, feature_parts
+from hace.data.loading import group_column, image_files
 from hace.data.own_lists import text_rows
 from hace.errors import ConfigError, DataError, FormatError, nearest
 from hace.files.documents import read_rows

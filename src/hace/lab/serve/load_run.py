@@ -2,8 +2,8 @@
 
     rescored("runs/4cd033b43672ca23").report().values["leaves", "top-1"]
 
-scores a run on its own data again, with any evaluation. The data must be those of the run, to the byte: their fingerprint and
-that of their hierarchy are compared. `calibrate_run` calibrates it on the samples it held out.
+scores a run on its own data again, with any evaluation. The data must be those of the run, to the byte: their fingerprint, which
+covers the content of every file, and that of their hierarchy are compared. `calibrate_run` calibrates it on the samples it held out.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from hace.checks import check_choice
 from hace.data import Dataset, Features, Samples, load_dataset
 from hace.data.batches import Preprocessing, make_batches
-from hace.data.dataset import Split
+from hace.data.split import Split
 from hace.decisions.calibration import Calibration, calibrate_scores, read_calibration
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.weights import fill
