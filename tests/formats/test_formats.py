@@ -42,6 +42,9 @@ def edge_ids(h: Hierarchy) -> set[tuple[str, str]]:
 
 PETS_EDGES = {("animal", "dog"), ("animal", "cat"), ("dog", "husky"), ("dog", "beagle")}
 WRITTEN = {
+    "rdf": "Ontology(\n"
+    + "".join(f"Declaration(Class({id}))\n" for id in ("animal", "dog", "cat", "husky", "beagle"))
+    + "SubClassOf(dog animal)\nSubClassOf(cat animal)\nSubClassOf(husky dog)\nSubClassOf(beagle dog)\n)\n",
     "edges": "animal dog\nanimal cat\ndog husky\ndog beagle\n",
     "indented": "animal\n  dog\n    husky\n    beagle\n  cat\n",
     "newick": "((husky,beagle)dog,cat)animal;",
@@ -60,7 +63,7 @@ WRITTEN = {
 
 
 def test_every_reader_has_an_example() -> None:
-    assert {*WRITTEN, "speciesnet"} == {name for name, kind in FORMATS.items() if kind.parse}
+    assert {*WRITTEN, "speciesnet", "xlsx"} == {name for name, kind in FORMATS.items() if kind.parse}
 
 
 @pytest.mark.parametrize("name", WRITTEN)
@@ -104,7 +107,7 @@ def test_content_tells_the_format(name: str, tmp_path: Path) -> None:
     assert edge_ids(read_hierarchy(tmp_path / "tree.txt")) == PETS_EDGES
 
 
-@pytest.mark.parametrize("suffix", [s for kind in FORMATS.values() if kind.parse for s in kind.suffixes])
+@pytest.mark.parametrize("suffix", [s for name in WRITTEN for s in FORMATS[name].suffixes])
 def test_suffix_tells_the_format(suffix: str, tmp_path: Path) -> None:
     name = next(name for name, kind in FORMATS.items() if suffix in kind.suffixes)
     (tmp_path / f"tree{suffix.upper()}").write_text(WRITTEN[name])

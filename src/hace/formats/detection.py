@@ -20,7 +20,9 @@ _NO_NAME = re.compile(
     r"|\b(?:is|was|were|are|has|have|had|been|that|they|she|he|which|would|could)\b|[a-z]{7,}\.(?:\s|$)"
 )
 _HEADED = re.compile(r"(^|[;_ ])(id|name|parent|child|label|rank|species|taxonid)(;|$)", re.IGNORECASE)
-_OWL_OR_RDF = re.compile(r"<\?xml|<rdf:RDF|<!DOCTYPE rdf|<Ontology|Prefix\(.*\)$|@prefix ")
+_LINKED_DATA = re.compile(
+    r"<rdf:RDF|<!DOCTYPE rdf|Prefix\s*\(|Ontology\s*\(|@prefix |@base |<https?:[^>]*> <https?:"
+)
 
 
 class FileStart:
@@ -43,13 +45,21 @@ class FileStart:
 
 def refuse_other_documents(start: FileStart) -> None:
     """Refuse documents that are known, and are not read as a hierarchy."""
-    if _OWL_OR_RDF.match(start.first):
-        raise FormatError(
-            f"{start.name}: OWL and RDF are not read. Take the .obo or the obographs .json of the same release, or convert "
-            "it: robot convert --input x.owl --output x.obo"
-        )
     if start.first[:1] in ("→", "⇒"):
         raise FormatError(f"{start.name}: must be a taxonomy. Got a mapping: hace.read_mapping reads it.")
+    if start.first.startswith("<Ontology") or (
+        start.first.startswith("<?xml") and "<Ontology" in start.text[:2000]
+    ):
+        raise FormatError(
+            f"{start.name}: must not be OWL/XML. Convert it, for example: robot convert --input x.owx --output x.obo"
+        )
+
+
+def is_linked_data(start: FileStart) -> bool:
+    """RDF/XML, Turtle, N-Triples, or OWL's functional syntax."""
+    if start.first.startswith("<?xml"):
+        return re.search(r"<rdf:RDF|<!DOCTYPE rdf", start.text[:5000]) is not None
+    return _LINKED_DATA.match(start.first) is not None
 
 
 def is_ncbi(start: FileStart) -> bool:

@@ -21,6 +21,7 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, HierarchyError, listed, nearest
 from hace.files.archives import read_packed
 from hace.files.reading import decode, read_bytes
+from hace.formats.spreadsheets import read_sheet
 from hace.hierarchy import Hierarchy
 
 # A hostile file may have a problem on every line. After this many, problems are counted but not kept.
@@ -121,6 +122,8 @@ def read_source(
 ) -> SourceText:
     """The text of a file, or of one file in an archive (.gz, .zip, .tar, .tar.gz); `member` names it."""
     name = os.fsdecode(path)
+    if name.lower().endswith(".xlsx"):
+        return SourceText(read_sheet(path), name)
     packed = read_packed(path)
     if packed is None:
         if member is not None:

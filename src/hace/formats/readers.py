@@ -22,6 +22,7 @@ from hace.formats.detection import FileStart, refuse_other_documents
 from hace.formats.draft import Draft, Problems, SourceText, build, read_source
 from hace.formats.folders import holds_fgvc, holds_nabirds, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
+from hace.formats.linked_data import parse_linked_data
 from hace.formats.ontology import parse_obo
 from hace.formats.taxonomies import parse_ncbi, parse_paths, parse_speciesnet
 from hace.formats.trees import parse_indented, parse_newick, render_newick
@@ -72,6 +73,11 @@ FORMATS: dict[str, Format] = {
         parse=partial(parse_csv, delimiter="\t"),
         render=partial(render_csv, delimiter="\t"),
     ),
+    "xlsx": Format(
+        "as csv, in the first sheet of an Excel workbook",
+        suffixes=(".xlsx",),
+        parse=partial(parse_csv, delimiter="\t"),  # which `read_sheet` puts between cells
+    ),
     "edges": Format(
         "two ids per line",
         suffixes=(".edges",),
@@ -101,6 +107,12 @@ FORMATS: dict[str, Format] = {
         suffixes=(".obo",),
         looks_like=detection.is_obo,
         parse=parse_obo,
+    ),
+    "rdf": Format(
+        "SKOS, RDF and OWL: RDF/XML, Turtle, N-Triples, functional syntax",
+        suffixes=(".rdf", ".owl", ".ttl", ".nt", ".skos", ".ofn"),
+        signature=detection.is_linked_data,
+        parse=parse_linked_data,
     ),
     "paths": Format(
         "one path per line: A > B, id - A > B, A;B, d__A;p__B",

@@ -516,12 +516,12 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     for node in items("nodes", "id"):
         if node.get("type") != ("CLASS" if typed else None):
             continue
-        id, name, meta = _curie(node["id"]), node.get("lbl"), node.get("meta")
+        id, name, meta = curie(node["id"]), node.get("lbl"), node.get("meta")
         about: Any = meta if isinstance(meta, dict) else {}
         said = [v for v in about.get("basicPropertyValues", ()) if isinstance(v, dict)]
         values = [(str(v.get("pred")), v["val"]) for v in said if isinstance(v.get("val"), str)]
         if about.get("deprecated") is True:
-            obsolete[id] = next((_curie(v) for pred, v in values if pred.endswith("IAO_0100001")), "")
+            obsolete[id] = next((curie(v) for pred, v in values if pred.endswith("IAO_0100001")), "")
             continue
         draft.nodes.append(id)
         draft.names |= {id: name} if isinstance(name, str) and name else {}
@@ -533,8 +533,8 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     edges, outside = {}, {}
     wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
     for edge in items("edges", "sub", "pred", "obj"):
-        parent, child, kind = _curie(edge["obj"]), _curie(edge["sub"]), edge["pred"]
-        if child in kept and (kind in wanted or _curie(kind) in wanted):
+        parent, child, kind = curie(edge["obj"]), curie(edge["sub"]), edge["pred"]
+        if child in kept and (kind in wanted or curie(kind) in wanted):
             (edges if parent in kept else outside)[parent, child] = None
     draft.edges, draft.nodes = list(edges), list(kept)
     pairs += [(old, new) for old, new in obsolete.items() if new in kept]
@@ -546,10 +546,10 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
 _RELATIONS = {"part_of": "BFO:0000050"}
 
 
-def _curie(address: str) -> str:
+def curie(address: str) -> str:
     """GO:0005575 of http://purl.obolibrary.org/obo/GO_0005575; other ids stay."""
-    found = re.fullmatch(r"https?://purl\.obolibrary\.org/obo/([A-Za-z]\w*?)_(\w+)", address)
-    return f"{found[1]}:{found[2]}" if found else address
+    match = re.fullmatch(r"https?://purl\.obolibrary\.org/obo/([A-Za-z]\w*?)_(\w+)", address)
+    return f"{match[1]}:{match[2]}" if match else address
 
 
 def note_ontology(draft: Draft, outside: Mapping[tuple[str, str], Any], obsolete: int) -> None:

@@ -1,0 +1,217 @@
+"""Thesauri and ontologies as linked data: SKOS, RDF and OWL, in RDF/XML, Turtle, N-Triples and OWL's functional syntax.
+
+rdflib parses the first three, within the limits of everything from outside: nothing is fetched, no entity is resolved from
+elsewhere, and `owl:imports` are not followed. Of a document only concepts or classes, what is above them, and their names count.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from hace.errors import FormatError
+from hace.files.reading import check_memory, optional
+from hace.formats.draft import Draft, SourceText
+from hace.formats.taxonomies import curie, note_ontology, resolved
+
+_BYTES_PER_LETTER = 40  # that rdflib takes, about
+_SKOS = "http://www.w3.org/2004/02/skos/core#"
+_RDFS = "http://www.w3.org/2000/01/rdf-schema#"
+_OWL = "http://www.w3.org/2002/07/owl#"
+_RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
+_OBO = "http://www.geneontology.org/formats/oboInOwl#"
+_KINDS = (f"{_SKOS}Concept", f"{_OWL}Class", f"{_RDFS}Class")
+_PARENTS = (f"{_SKOS}broader", f"{_RDFS}subClassOf")  # child first
+_CHILDREN = (f"{_SKOS}narrower",)  # parent first
+_NAMES = (f"{_SKOS}prefLabel", f"{_RDFS}label")
+_OTHER_NAMES = (
+    f"{_SKOS}altLabel",
+    f"{_SKOS}hiddenLabel",
+    f"{_SKOS}notation",
+    f"{_OBO}hasExactSynonym",
+    f"{_OBO}hasAlternativeId",
+)
+_DEPRECATED = f"{_OWL}deprecated"
+_THINGS = (f"{_OWL}Thing", f"{_OWL}Nothing")
+_ENTITY = re.compile(r"<!ENTITY\s+(%?)\s*\S+\s+(SYSTEM|PUBLIC|\"[^\"]*\"|'[^']*')", re.IGNORECASE)
+_FUNCTIONAL = re.compile(r"^\s*(?:Prefix|Ontology)\s*\(", re.MULTILINE)
+
+
+@dataclass
+class Concepts:
+    """What a document says of its concepts or classes, by IRI."""
+
+    declared: dict[str, None] = field(default_factory=dict)
+    edges: dict[tuple[str, str], None] = field(default_factory=dict)  # (parent, child)
+    names: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # (language, name)
+    other_names: list[tuple[str, str]] = field(default_factory=list)  # (name, IRI)
+    deprecated: set[str] = field(default_factory=set)
+
+
+def parse_linked_data(source: SourceText, *, language: str = "en") -> Draft:
+    """SKOS concepts below broader ones, or classes below superclasses. Deprecated ones are left out.
+
+    ``language``: of the names; where a concept has none in it, one without a language, else the first, is taken.
+    """
+    check_memory(source.name, len(source.text) * _BYTES_PER_LETTER)
+    concepts = _functional(source) if _FUNCTIONAL.search(source.text[:10_000]) else _graph(source)
+    draft = Draft(flat=True)
+    kept = [iri for iri in concepts.declared if iri not in concepts.deprecated and iri not in _THINGS]
+    if not kept:
+        raise FormatError(
+            f"{source.name}: must have SKOS concepts or classes. Got none that are not deprecated."
+        )
+    id_of = {iri: curie(iri) for iri in kept}
+    draft.nodes = list(id_of.values())
+    outside: dict[tuple[str, str], None] = {}
+    for parent, child in concepts.edges:
+        if child not in id_of or parent in _THINGS or parent == child:
+            continue
+        if parent in id_of:
+            draft.edges.append((id_of[parent], id_of[child]))
+        elif parent not in concepts.deprecated:
+            outside[curie(parent), id_of[child]] = None
+    others = [(name, id_of[iri]) for name, iri in concepts.other_names if iri in id_of]
+    for iri, id in id_of.items():
+        names = concepts.names.get(iri, [])
+        if names:
+            draft.names[id] = _in_language(names, language)
+            others += [(name, id) for _, name in names if name != draft.names[id]]
+    draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
+    note_ontology(draft, outside, len(concepts.deprecated & concepts.declared.keys()))
+    return draft
+
+
+def _in_language(names: list[tuple[str, str]], language: str) -> str:
+    for wanted in (language, ""):
+        for tag, name in names:
+            if tag.partition("-")[0].casefold() == wanted.casefold():
+                return name
+    return names[0][1]
+
+
+# ---------------------------------------------------------------------- triples
+
+
+def _graph(source: SourceText) -> Concepts:
+    """The concepts of RDF/XML, Turtle or N-Triples."""
+    text = source.text.lstrip()
+    is_xml = text.startswith("<") and not text.startswith(("<http", "<urn"))
+    if is_xml:
+        _check_entities(source)
+    rdflib = optional("rdflib", "Reading RDF and OWL", "ontology")
+    logging.getLogger("rdflib").setLevel(
+        logging.ERROR
+    )  # it warns of odd dates and IRIs, which do not matter here
+    graph = rdflib.Graph(bind_namespaces="none")
+    try:
+        graph.parse(data=source.text, format="xml" if is_xml else "turtle")  # N-Triples are Turtle
+    except Exception as error:  # parsers raise whatever they like about broken text
+        said = " ".join(str(error).split())[:200]
+        raise FormatError(f"{source.name}: not {'RDF/XML' if is_xml else 'Turtle'} ({said}).") from error
+    return _concepts_of(graph, rdflib)
+
+
+def _check_entities(source: SourceText) -> None:
+    """Refuse entities that come from elsewhere or hold other entities: a short file could become a very long one."""
+    for match in _ENTITY.finditer(source.text):
+        if match[1] or match[2].upper() in ("SYSTEM", "PUBLIC") or "&" in match[2]:
+            raise FormatError(
+                f"{source.name}: entities must be plain text. Got {match[0][:80]!r}. Write the document without it."
+            )
+
+
+def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
+    concepts = Concepts()
+    triples = (
+        sorted(graph) if len(graph) < 100_000 else graph
+    )  # a stable order for what is small enough to sort
+    for subject, predicate, value in triples:
+        if not isinstance(subject, rdflib.URIRef):
+            continue
+        iri, kind = str(subject), str(predicate)
+        if kind == _RDF_TYPE and str(value) in _KINDS:
+            concepts.declared[iri] = None
+        elif kind in _PARENTS and isinstance(value, rdflib.URIRef):
+            concepts.edges[str(value), iri] = None
+        elif kind in _CHILDREN and isinstance(value, rdflib.URIRef):
+            concepts.edges[iri, str(value)] = None
+        elif kind in _NAMES:
+            concepts.names.setdefault(iri, []).append((getattr(value, "language", None) or "", str(value)))
+        elif kind in _OTHER_NAMES:
+            concepts.other_names.append((str(value), iri))
+        elif kind == _DEPRECATED and str(value).lower() in ("true", "1"):
+            concepts.deprecated.add(iri)
+    return concepts
+
+
+# ---------------------------------------------------------------------- OWL's functional syntax
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"(?:@[\w-]+|\^\^\S+?(?=[\s)]))?|<[^<>\s]*>|[()=]|[^\s()=<>"]+')
+_LITERAL = re.compile(r'"((?:[^"\\]|\\.)*)"(?:@([\w-]+))?.*', re.DOTALL)
+
+
+def _functional(source: SourceText) -> Concepts:
+    """The classes of an ontology in functional syntax: axioms of three kinds count, each on names of classes."""
+    concepts = Concepts()
+    prefixes: dict[str, str] = {}
+    for words in _axioms(source.text):
+        head, *args = words
+        if head == "Prefix" and len(args) == 3:
+            prefixes[args[0]] = args[2].strip("<>")
+            continue
+        args = [arg if arg.startswith('"') else _expanded(arg, prefixes) for arg in args]
+        if head == "Declaration" and len(args) == 2 and args[0] == "Class":
+            concepts.declared[args[1]] = None
+        elif head == "SubClassOf" and len(args) == 2:
+            concepts.edges[args[1], args[0]] = None
+        elif head == "AnnotationAssertion" and len(args) == 3:
+            _annotate(concepts, *args)
+    return concepts
+
+
+def _axioms(text: str) -> Iterator[list[str]]:
+    """The words of every axiom without arguments in brackets of their own; a declaration's class stands beside its kind."""
+    open_axioms: list[list[str]] = []
+    nested: list[bool] = []
+    before = ""
+    for token in _TOKEN.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
+        if token == "(":
+            if open_axioms:  # the word before the bracket names what is in it
+                open_axioms[-1].pop()
+                nested[-1] = True
+            open_axioms.append([before])
+            nested.append(False)
+        elif token == ")":
+            if not open_axioms:
+                return
+            words = open_axioms.pop()
+            if not nested.pop():
+                declares = open_axioms and open_axioms[-1][0] == "Declaration"
+                yield ["Declaration", *words] if declares else words
+        elif open_axioms:
+            open_axioms[-1].append(token)
+        before = token
+
+
+def _expanded(word: str, prefixes: dict[str, str]) -> str:
+    if word.startswith("<"):
+        return word.strip("<>")
+    prefix, colon, rest = word.partition(":")
+    return prefixes.get(prefix + colon, prefix + colon) + rest
+
+
+def _annotate(concepts: Concepts, kind: str, iri: str, value: str) -> None:
+    match = _LITERAL.fullmatch(value)
+    if match is None:
+        return
+    text = re.sub(r"\\(.)", r"\1", match[1])
+    if kind in _NAMES:
+        concepts.names.setdefault(iri, []).append((match[2] or "", text))
+    elif kind in _OTHER_NAMES:
+        concepts.other_names.append((text, iri))
+    elif kind == _DEPRECATED and text.lower() in ("true", "1"):
+        concepts.deprecated.add(iri)

@@ -1,0 +1,113 @@
+"""SKOS, RDF and OWL, in small documents of the layouts that thesauri and ontologies have."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hace.errors import ConfigError, FormatError
+from hace.formats import parse_hierarchy, read_hierarchy, write_hierarchy
+from hace.hierarchy import Hierarchy
+
+pytest.importorskip("rdflib")
+
+TURTLE = """@prefix skos: <http://www.w3.org/2004/02/skos/core#> .
+@prefix owl: <http://www.w3.org/2002/07/owl#> .
+@prefix : <http://example.org/> .
+:stars a skos:Concept ; skos:prefLabel "stars"@en, "Sterne"@de ; skos:narrower :giants .
+:objects a skos:Concept ; skos:prefLabel "objects"@en .
+:giants a skos:Concept ; skos:prefLabel "giants"@en, "Riesen"@de ; skos:altLabel "giant stars"@en ; skos:broader :objects .
+:dwarfs a skos:Concept ; skos:prefLabel "dwarfs"@en ; skos:broader :stars .
+:old a skos:Concept ; owl:deprecated true ; skos:broader :stars .
+"""
+
+RDF = """<?xml version="1.0"?>
+<!DOCTYPE rdf:RDF [<!ENTITY owl "http://www.w3.org/2002/07/owl#">]>
+<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" xmlns:rdfs="http://www.w3.org/2000/01/rdf-schema#"
+         xmlns:owl="&owl;" xmlns:oboInOwl="http://www.geneontology.org/formats/oboInOwl#">
+  <owl:Class rdf:about="http://purl.obolibrary.org/obo/CL_0000000"><rdfs:label>cell</rdfs:label></owl:Class>
+  <owl:Class rdf:about="http://purl.obolibrary.org/obo/CL_0000084">
+    <rdfs:label>T cell</rdfs:label><oboInOwl:hasExactSynonym>T lymphocyte</oboInOwl:hasExactSynonym>
+    <rdfs:subClassOf rdf:resource="http://purl.obolibrary.org/obo/CL_0000000"/>
+    <rdfs:subClassOf><owl:Restriction><owl:onProperty rdf:resource="http://example.org/p"/></owl:Restriction></rdfs:subClassOf>
+  </owl:Class>
+</rdf:RDF>
+"""
+
+FUNCTIONAL = """Prefix(:=<http://purl.obolibrary.org/obo/>)
+Prefix(rdfs:=<http://www.w3.org/2000/01/rdf-schema#>)
+Ontology(<http://example.org/cells>
+Declaration(Class(:CL_0000000))
+Declaration(Class(:CL_0000084))
+# a comment
+AnnotationAssertion(rdfs:label :CL_0000000 "cell")
+AnnotationAssertion(rdfs:label :CL_0000084 "T \\"cell\\""@en)
+SubClassOf(:CL_0000084 :CL_0000000)
+SubClassOf(:CL_0000084 ObjectSomeValuesFrom(:part_of :CL_0000000))
+)
+"""
+
+
+def edges(h: Hierarchy) -> set[tuple[str, str]]:
+    return {(h.name(h.nodes[p]), h.name(h.nodes[c])) for p, c in h.edges.tolist()}
+
+
+def test_skos_in_turtle_with_names_in_a_language(tmp_path: Path) -> None:
+    path = tmp_path / "thesaurus.ttl"
+    path.write_text(TURTLE)
+    h = read_hierarchy(path)
+    assert edges(h) == {("stars", "giants"), ("objects", "giants"), ("stars", "dwarfs")}
+    assert h.synonyms["giant stars"] == h.synonyms["Riesen"] == "http://example.org/giants"
+    assert h.notes == ("1 obsolete terms are left out",)
+    german = read_hierarchy(path, language="de")
+    assert edges(german) == {("Sterne", "Riesen"), ("objects", "Riesen"), ("Sterne", "dwarfs")}
+    with pytest.raises(ConfigError, match="language must be text"):
+        read_hierarchy(path, language=3)
+
+
+def test_owl_in_rdf_xml_and_in_functional_syntax() -> None:
+    h = parse_hierarchy(RDF, "rdf")
+    assert h.nodes == ("CL:0000000", "CL:0000084")
+    assert (edges(h), h.synonyms) == ({("cell", "T cell")}, {"T lymphocyte": "CL:0000084"})
+    functional = parse_hierarchy(FUNCTIONAL, "rdf")
+    assert (functional.nodes, edges(functional)) == (h.nodes, {("cell", 'T "cell"')})
+
+
+@pytest.mark.parametrize("text", [TURTLE, RDF, FUNCTIONAL])
+@pytest.mark.parametrize("cut", [0.3, 0.6, 0.95])
+def test_a_document_that_ends_early_is_no_crash(text: str, cut: float) -> None:
+    try:
+        assert parse_hierarchy(text[: int(len(text) * cut)], "rdf").num_nodes
+    except FormatError:
+        pass
+
+
+def test_a_document_too_large_for_its_graph_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HACE_MAX_MEMORY", "20K")
+    with pytest.raises(FormatError, match="must take at most"):
+        parse_hierarchy(TURTLE + "# padding\n" * 100, "rdf")
+
+
+def test_the_first_table_of_a_workbook(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    book.active.append(["read me"])
+    sheet = book.create_sheet("codes")
+    for row in (
+        ["Classification of occupations"],
+        ["Level", "Code", "Title"],
+        [1, 2, "Professionals"],
+        [2, 21, "Science"],
+        [2, 22.0, "Health"],
+    ):
+        sheet.append(row)
+    path = tmp_path / "occupations.xlsx"
+    book.save(path)
+    h = read_hierarchy(path)
+    assert edges(h) == {("Professionals", "Science"), ("Professionals", "Health")}
+    (tmp_path / "broken.xlsx").write_bytes(path.read_bytes()[:2000])
+    with pytest.raises(FormatError, match="an Excel workbook"):
+        read_hierarchy(tmp_path / "broken.xlsx")
+    with pytest.raises(ConfigError, match="the suffix must be one of"):
+        write_hierarchy(h, tmp_path / "out.xlsx")
