@@ -99,6 +99,7 @@ def test_stems_at_32_px_and_at_224() -> None:
     assert on_meta("convnext_tiny", 1000, 224).stem[0].weight.shape == (96, 3, 4, 4)
     assert on_meta("vit_base", 1000, 32).patch_embed.proj.weight.shape == (768, 3, 4, 4)
     assert on_meta("vit_base", 1000, 224).patch_embed.proj.weight.shape == (768, 3, 16, 16)
+    assert on_meta("resnet18", 10, 64).conv1.kernel_size == (7, 7)
     swin = on_meta("swin_tiny", 1000, 32)
     assert swin.patch_embed.proj.weight.shape == (96, 3, 2, 2)
     windows = [(stage.blocks[1].window_size, stage.blocks[1].shift_size) for stage in swin.layers]
