@@ -141,6 +141,7 @@ def main() -> None:
     _write("printed", [*printed(), *(row for runs in everything for row in best_runs(runs))])
     _write("pairs", [row for runs in everything for row in pairs(runs)])
     _write("fair", [row for runs in everything for row in fair(runs)])
+    _write("frozen", frozen())
     about = {
         "command": "python evidence/from_scratch.py run",
         "protocol": "PROTOCOL.md, From scratch",
@@ -384,6 +385,27 @@ def fair(runs: Runs) -> list[dict[str, Any]]:
             }
         )
     return sorted(rows, key=lambda row: -float(row["top-1"]))
+
+
+def frozen() -> list[dict[str, Any]]:
+    """Every network's own top-1, and that of the same new last layer on its frozen features; means over seeds."""
+    own = {run["id"]: top1(run) for run in _documents() if run["status"] == "finished"}
+    found: dict[tuple[str, Setting, float], list[tuple[float, float]]] = defaultdict(list)
+    for path in sorted((RESULTS / "frozen").glob("*.json")):
+        probe = json.loads(path.read_text(encoding="utf-8"))
+        key = probe["dataset"], Setting(probe["method"], probe["dilution"]), probe["lr"]
+        found[key].append((own[probe["id"]], 100 * probe["top-1"]))
+    return [
+        {
+            "data": DATA[dataset],
+            "rate": f"{rate:g}",
+            "loss of the network": setting.title,
+            "seeds": len(values),
+            "its own last layer": f"{mean(first for first, _ in values):.2f}",
+            "a new one": f"{mean(second for _, second in values):.2f}",
+        }
+        for (dataset, setting, rate), values in found.items()
+    ]
 
 
 def draw(everything: Sequence[Runs]) -> None:

@@ -78,7 +78,13 @@ def probed(run: Planned, folder: Path, work: Path) -> dict[str, Any]:
     best = max(range(len(DECAYS)), key=lambda i: held_out[i])
     final = result(probe(_judged(layers[best], "test"), work))
     file.unlink()
-    return {**vars(run), "decay": DECAYS[best], "held out": held_out, "top-1": final["top-1"]}
+    return {
+        **vars(run),
+        "id": trained.run.id,
+        "decay": DECAYS[best],
+        "held out": held_out,
+        "top-1": final["top-1"],
+    }
 
 
 def _judged(layer: ProbeConfig, split: Any) -> ProbeConfig:

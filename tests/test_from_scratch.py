@@ -96,6 +96,7 @@ def record(run: Any, right: list[int]) -> dict[str, Any]:
     point = {"leaves": leaves, "levels": [0.9, 0.8, 0.7, leaves["top-1"]]}
     return {
         **vars(run),
+        "id": run.name,
         "status": "finished",
         "seconds": 1.0,
         "made_with": {},
