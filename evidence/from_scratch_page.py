@@ -437,46 +437,44 @@ def picture(everything: Sequence[Runs]) -> Figure:
     return figure
 
 
-def _curve_rate(runs: Runs) -> float | None:
-    """The rate whose curves are shown: the largest that cross-entropy and HACE share, of part A."""
-    return next((rate for rate in (0.2, 0.1) if runs.together(SCE, HACE, rate)), None)
+def curves_at(runs: Runs) -> tuple[float, dict[Setting, list[Any]]]:
+    """The rate whose curves are shown, and the curves at it: of the seeds that cross-entropy and HACE share, once they share any."""
+    rate = next((rate for rate in (0.2, 0.1) if runs.together(SCE, HACE, rate)), 0.2)
+    seeds = runs.together(SCE, HACE, rate)
+    found = {
+        setting: [run["curve"] for seed, run in runs.at(setting, rate).items() if not seeds or seed in seeds]
+        for setting in (SCE, HACE, SHUFFLED)
+    }
+    return rate, {setting: curves for setting, curves in found.items() if curves}
 
 
 def draw_curves(axis: Axes, runs: Runs) -> None:
     """Top-1 on the test samples against epochs, means over seeds."""
-    rate = _curve_rate(runs)
     axis.set_title(f"{DATA[runs.dataset]}: learning curves", loc="left", fontsize=9.5)
     axis.set_xlabel("epoch", fontsize=8.5)
     axis.set_ylabel("test top-1, %", fontsize=8.5)
-    if rate is None:
-        return
-    seeds = runs.together(SCE, HACE, rate)
-    for setting in (SCE, HACE, SHUFFLED):
-        found = [run for seed, run in runs.at(setting, rate).items() if seed in seeds]
-        if found:
-            epochs, values = mean_curve(
-                [run["curve"] for run in found], lambda point: point["leaves"]["top-1"]
-            )
-            title = f"{setting.title}, {len(found)} seed{'s' if len(found) > 1 else ''}"
-            axis.plot(epochs, values, "-", color=STYLES[setting], lw=1.4, label=title)
+    rate, found = curves_at(runs)
+    for setting, curves in found.items():
+        epochs, values = mean_curve(curves, lambda point: point["leaves"]["top-1"])
+        title = f"{setting.title}, {len(curves)} seed{'s' if len(curves) > 1 else ''}"
+        axis.plot(epochs, values, "-", color=STYLES[setting], lw=1.4, label=title)
     axis.legend(title=f"rate {rate:g}", fontsize=7.5, title_fontsize=7.5, frameon=False)
 
 
 def draw_ranks(axis: Axes, runs: Runs) -> None:
     """Accuracy at every rank against epochs: cross-entropy dashed, HACE solid."""
-    rate = _curve_rate(runs)
     axis.set_title("by rank: HACE —, cross-entropy - -", loc="left", fontsize=9.5)
     axis.set_xlabel("epoch", fontsize=8.5)
-    if rate is None:
-        return
-    seeds = runs.together(SCE, HACE, rate)
+    axis.margins(x=0.15)
+    _, found = curves_at(runs)
     shades = ("#12766f", "#5aa7a0", "#b5563c", "#7d2f1a")
     for rank, (name, colour) in enumerate(zip(RANKS[runs.dataset], shades, strict=False)):
         for setting, line in ((HACE, "-"), (SCE, "--")):
-            found = [runs.at(setting, rate)[seed]["curve"] for seed in seeds]
-            epochs, values = mean_curve(found, lambda point, rank=rank: point["levels"][rank])
+            if setting not in found:
+                continue
+            epochs, values = mean_curve(found[setting], lambda point, rank=rank: point["levels"][rank])
             axis.plot(epochs, values, line, color=colour, lw=1.2)
-            if setting == HACE:
+            if setting == SCE:
                 axis.annotate(
                     name,
                     (epochs[-1], values[-1]),
@@ -485,7 +483,6 @@ def draw_ranks(axis: Axes, runs: Runs) -> None:
                     fontsize=7.5,
                     color=colour,
                 )
-    axis.margins(x=0.15)
 
 
 def mean_curve(curves: Sequence[Mapping[str, Any]], value: Any) -> tuple[list[int], list[float]]:
