@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from hace.lab.study.folder import StudyFolder, started
-from hace.lab.study.plan import Choices, StudyPlan, Survey
+from hace.lab.study.plan import Choices, StudyPlan
+from hace.lab.study.survey import Survey
 
 PATHS = {
     "husky": "animal/dog",

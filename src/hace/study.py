@@ -11,27 +11,26 @@
 from __future__ import annotations
 
 import sys
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from hace.errors import ConfigError
 from hace.lab.runs.config import TrainConfig
-from hace.lab.runs.process import catch_signals
+from hace.lab.runs.process import catch_signals, duration
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.executors import Cluster, check_executor, open_executor
 from hace.lab.study.folder import FAILURES, StudyFolder, draft, read_study, started
 from hace.lab.study.jobs import forget_sources
-from hace.lab.study.plan import RULE, SECONDS_A_RUN, Choices, StudyPlan, Survey, make_plan, seconds_a_sample
+from hace.lab.study.plan import Choices, StudyPlan, make_plan
 from hace.lab.study.presets import PRESETS, Preset, find_presets
 from hace.lab.study.progress import count, watching
-from hace.lab.study.records import Record, at_the_edge, coarse_searches, each_run
+from hace.lab.study.records import Record, at_the_edge, coarse_searches
 from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.survey import Survey, place_of
 from hace.settings import setting
 
 if TYPE_CHECKING:
@@ -161,32 +160,28 @@ class Study(Choices):
         Raises:
             ConfigError: Something does not fit, or no data can be used.
         """
-        from hace.lab.runs.process import duration
+        from hace.lab.study.prices import RULE, prices
 
         plan, survey = self._asked(absent=True)
         for name, problem in survey.problems.items():
             print(f"{name}: not counted, cannot be used: {problem}")
-        configurations = [
-            configuration
-            for configuration in plan.configurations
-            if (configuration.key.dataset, configuration.config.kind) in survey.usable
-        ]
+        configurations = [c for c in plan.configurations if place_of(c) in survey.usable]
         if not configurations:
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
-        study = draft(self.out, plan._replace(configurations=configurations), self, survey, self.runs)
-        left = _whats_left(study)
+        rows = prices(draft(self.out, plan._replace(configurations=configurations), self, survey, self.runs))
         print(
             f"{'dataset':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
         )
-        for (dataset, model, method), (runs, done, seconds, measured) in left.items():
-            time = duration(seconds) + ("" if measured else " (rough)")
-            print(f"{dataset:<14} {model:<14} {method:<20} {runs:>6,} {done:>6,}  {time}")
-        runs, done, seconds, measured = zip(*left.values(), strict=True)
-        rest = f"{'about' if all(measured) else 'at least'} {duration(sum(seconds))}, one after another"
+        for row in rows:
+            time = duration(row.seconds) + ("" if row.measured else " (rough)")
+            print(f"{row.dataset:<14} {row.model:<14} {row.method:<20} {row.runs:>6,} {row.done:>6,}  {time}")
+        measured = all(row.measured for row in rows)
+        runs, done = sum(row.runs for row in rows), sum(row.done for row in rows)
+        rest = f"{'about' if measured else 'at least'} {duration(sum(row.seconds for row in rows))}"
         print(
-            f"{len(configurations):,} configurations, {sum(runs):,} runs, {sum(done):,} done; the rest takes {rest}"
+            f"{len(configurations):,} configurations, {runs:,} runs, {done:,} done; the rest takes {rest}, one after another"
         )
-        if not all(measured):
+        if not measured:
             print(f"rough: {RULE}; searches may add runs")
 
     def _asked(self, *, absent: bool = False) -> tuple[StudyPlan, Survey]:
@@ -202,32 +197,6 @@ class Study(Choices):
             how = "skipped" if given else "counted at their published size"
             _say(f"{how}: no path given for {', '.join(plan.missing)}")
         return plan, survey
-
-
-def _whats_left(study: StudyFolder) -> dict[tuple[str, str, str], tuple[int, int, float, bool]]:
-    """Runs, finished ones, the seconds of the others and whether those are measured, by dataset, model and method."""
-    configs = {
-        (configuration.key.dataset, configuration.key.model, configuration.key.method): configuration.config
-        for configuration in study.configurations
-    }
-    records = each_run(study.records())
-    speeds: dict[tuple[str, ...], list[float]] = {}  # seconds per sample and epoch of finished runs
-    for record in records:
-        if record.run is not None and record.run.result is not None and record.status == "finished":
-            about = record.run.result.get("train", {})
-            work = about.get("samples", 0) * about.get("epochs", 0)
-            speed = record.run.result.get("seconds", 0.0) / max(work, 1)
-            speeds.setdefault((record.key.dataset, record.key.model, record.stage), []).append(speed)
-    found = {}
-    for part, config in configs.items():
-        about = study.sets[part[0], config.kind]
-        own = [r for r in records if (r.key.dataset, r.key.model, r.key.method) == part]
-        missing = Counter((*part[:2], record.stage) for record in own if record.run is None)
-        work = config.epochs * about["samples"].get("train", 0)
-        rough = SECONDS_A_RUN + work * seconds_a_sample(config, about)
-        seconds = sum(n * (work * mean(speeds[k]) if k in speeds else rough) for k, n in missing.items())
-        found[part] = (len(own), len(own) - missing.total(), seconds, all(k in speeds for k in missing))
-    return found
 
 
 class StudyResults:

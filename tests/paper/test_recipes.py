@@ -15,8 +15,8 @@ from hace.data.published import load_nabirds
 from hace.errors import ConfigError
 from hace.lab.features.backbones import EVALUATED_AT
 from hace.lab.models import ARCHITECTURES, build_model
-from hace.lab.study.plan import GMACS
 from hace.lab.study.presets import METHODS
+from hace.lab.study.prices import GMACS
 from hace.paper import ASSUMPTIONS, STUDIES, paper_tables
 from hace.paper.recipes import (
     IMAGE_SIZES,

@@ -14,7 +14,6 @@ from hace.checks import check_choice, check_number
 from hace.errors import ConfigError
 from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
-from hace.lab.study.plan import GMACS, SIZES, SUSTAINED
 from hace.lab.study.presets import (
     CONTROLS,
     METHODS,
@@ -24,6 +23,8 @@ from hace.lab.study.presets import (
     FixedRun,
     Preset,
 )
+from hace.lab.study.prices import GMACS, SUSTAINED
+from hace.lab.study.survey import SIZES
 from hace.paper.printed import paper_tables
 
 PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; the paper calls the second FGVC

@@ -29,10 +29,11 @@ from hace.lab.study.configurations import (
 )
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study
-from hace.lab.study.plan import Choices, Survey, make_plan
+from hace.lab.study.plan import Choices, make_plan
 from hace.lab.study.presets import PRESETS, find_presets
 from hace.lab.study.records import Record, at_the_edge, coarse_searches
 from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.survey import Survey
 from hace.paper import STUDIES
 from tests.study_files import start_study
 

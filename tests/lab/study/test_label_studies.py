@@ -23,9 +23,10 @@ from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.samples import data_of, make_task
 from hace.lab.study.comparison import choose
 from hace.lab.study.configurations import ConfigurationKey
-from hace.lab.study.plan import Choices, Survey, make_plan
+from hace.lab.study.plan import Choices, make_plan
 from hace.lab.study.presets import METHODS, NODE_METHODS, PRESETS, find_presets
 from hace.lab.study.records import Record
+from hace.lab.study.survey import Survey
 from hace.losses.registry import LOSSES
 from hace.paper import STUDIES
 from hace.study import Study, StudyResults

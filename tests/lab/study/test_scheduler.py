@@ -17,10 +17,11 @@ from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import read_study
 from hace.lab.study.jobs import Job, SubmissionError
-from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan
+from hace.lab.study.plan import Choices, StudyPlan, make_plan
 from hace.lab.study.presets import find_presets
 from hace.lab.study.records import Record
 from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.survey import Survey
 from tests.study_files import start_study
 from tests.train_cases import tiny
 

@@ -12,10 +12,11 @@ from hace.lab.report.study_report import about_study, counts_text, notes, report
 from hace.lab.study.configurations import configuration_from_dict
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study
-from hace.lab.study.plan import Choices, Survey, make_plan
+from hace.lab.study.plan import Choices, make_plan
 from hace.lab.study.presets import find_presets
 from hace.lab.study.records import at_the_edge, chosen_on, each_run, searched_at
 from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.survey import Survey
 from tests.lab.study.test_comparison import Killed
 from tests.study_files import plants_study, start_study
 

@@ -16,9 +16,10 @@ from hace.lab.runs.config import TrainConfig
 from hace.lab.study.configurations import Configuration, ConfigurationKey, rate_candidates
 from hace.lab.study.executors import Cluster, InProcess, open_executor
 from hace.lab.study.jobs import Job, run_job
-from hace.lab.study.plan import Choices, StudyPlan, Survey
+from hace.lab.study.plan import Choices, StudyPlan
 from hace.lab.study.progress import Tally
 from hace.lab.study.scheduler import Scheduler
+from hace.lab.study.survey import Survey
 from tests.lab.study.fake_slurm import FakeSlurm, Fate, Submitted
 from tests.study_files import outcomes, plants_study, start_study
 from tests.train_cases import end_state, tiny

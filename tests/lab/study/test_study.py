@@ -23,10 +23,12 @@ from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.comparison import choose
 from hace.lab.study.configurations import FAIR_RATES, ConfigurationKey
 from hace.lab.study.folder import read_study
-from hace.lab.study.plan import Choices, StudyPlan, Survey, make_plan, seconds_a_sample
+from hace.lab.study.plan import Choices, StudyPlan, make_plan
 from hace.lab.study.presets import METHODS, PRESETS, find_presets
+from hace.lab.study.prices import seconds_a_sample
 from hace.lab.study.progress import Pace, Tally, watching
 from hace.lab.study.records import Record
+from hace.lab.study.survey import Survey
 from hace.losses.poincare_head import PoincareBall
 from hace.paper import ASSUMPTIONS, STUDIES
 from hace.paper.recipes import PAPER_DATASETS, RECIPES, fixed_runs

@@ -23,8 +23,9 @@ from hace.lab.runs.config import DataConfig, RunConfig
 from hace.lab.runs.run import RUN, read_run
 from hace.lab.study.comparison import MethodComparison, comparisons
 from hace.lab.study.configurations import Configuration, ConfigurationKey, configuration_from_dict
-from hace.lab.study.plan import Choices, StudyPlan, Survey
+from hace.lab.study.plan import Choices, StudyPlan
 from hace.lab.study.records import Record
+from hace.lab.study.survey import Survey
 from hace.settings import fits, from_dict, in_words
 
 STUDY_FORMAT = 2
