@@ -370,3 +370,18 @@ def test_mutated_files_end_in_an_error_of_ours(kind: str, tmp_path: Path) -> Non
             messages.append(str(error))
     assert len(messages) > 20
     assert all(message.startswith(str(path)) for message in messages)
+
+
+def test_the_index_of_a_data_frame_is_no_feature(tmp_path: Path) -> None:
+    pd = pytest.importorskip("pandas")
+    pytest.importorskip("pyarrow")
+    frame = pd.DataFrame({f"f{i}": X[:, i] for i in range(4)} | {"y": Y})
+    frame.index = np.random.default_rng(0).permutation(len(frame))
+    frame.to_parquet(tmp_path / "plain.parquet", index=False)
+    assert feature_parts(tmp_path / "plain.parquet")[""].shape == (len(frame), 4)
+    frame.to_parquet(tmp_path / "f.parquet")
+    with pytest.raises(
+        FormatError,
+        match=r"must not be the index of a DataFrame. Got '__index_level_0__'. Save it with index=False",
+    ):
+        feature_parts(tmp_path / "f.parquet")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -125,6 +126,7 @@ def _features(
     return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], RowsOnDisk.of(x), groups=groups)
 
 
+_INDEX_COLUMN = re.compile(r"__index_level_\d+__|Unnamed: \d+|")  # as pandas names them
 _Part = tuple[Any, np.ndarray, "np.ndarray | None"]
 
 
@@ -269,6 +271,7 @@ def _read_parquet(path: Path, groups: str | None = None) -> Mapping[str, np.ndar
     columns = lists or [name for name in plain if plain[name] not in (*known, "name", "path")]
     if not columns:
         raise FormatError(f"{path}: must have columns of features. Got {listed(table.names, 30)}. {_LAYOUT}")
+    _reject_index_columns(columns, path)
     _check_types(table, columns, bool(lists))
     parts: list[np.ndarray] = []
     values: dict[str, list[Any]] = {name: [] for name in special}
@@ -286,6 +289,15 @@ def _read_parquet(path: Path, groups: str | None = None) -> Mapping[str, np.ndar
         raise FormatError(f"{path}: must have rows. Got none.")
     arrays = {name: _uniform(column, name, path) for name, column in values.items()}
     return {"x": np.concatenate(parts), **arrays}
+
+
+def _reject_index_columns(columns: Sequence[str], path: Path) -> None:
+    """Refuse the row numbers that pandas writes beside the columns: they would be a feature that tells the order of rows."""
+    index = [name for name in columns if _INDEX_COLUMN.fullmatch(name)]
+    if index:
+        raise FormatError(
+            f"{path}: columns of features must not be the index of a DataFrame. Got {listed(index)}. Save it with index=False."
+        )
 
 
 def _check_types(table: Parquet, columns: Sequence[str], as_lists: bool) -> None:

@@ -175,11 +175,16 @@ def write_safetensors(path: str | Path, arrays: Mapping[str, np.ndarray], metada
     write_whole(Path(path), content)
 
 
+def check_weights_file(path: str | Path) -> None:
+    """Refuse a path that is not a file."""
+    if not Path(path).is_file():
+        raise FormatError(f"--checkpoint must be a file with weights. Got {path}, which is not a file.")
+
+
 def read_state_dict(path: str | Path) -> dict[str, Tensor]:
     """The tensors of a checkpoint by name: safetensors, or torch's own format without any other object."""
     path = Path(path)
-    if not path.is_file():
-        raise FormatError(f"--checkpoint must be a file with weights. Got {path}, which is not a file.")
+    check_weights_file(path)
     if path.suffix == ".safetensors":
         content: Any = read_safetensors(path)[0]
     else:

@@ -29,7 +29,7 @@ from hace.checks import check_choice, check_number
 from hace.errors import ConfigError, DataError, FormatError, HaceError, nearest
 from hace.files.documents import read_json
 from hace.files.reading import as_rgb, optional
-from hace.files.weights import fill, first_line, read_state_dict, weights_hash
+from hace.files.weights import check_weights_file, fill, first_line, read_state_dict, weights_hash
 from hace.linear.model_files import POOLS
 
 _DTYPES = ("float32", "bf16")
@@ -90,6 +90,8 @@ def load_backbone(
     check_number("image_size", image_size, "a positive number of pixels", fits)
     check_number("crop_pct", crop_pct, "above 0 and at most 1", crop_pct is None or 0 < crop_pct <= 1)
     check_backbone_name(name, timm)
+    if checkpoint is not None:
+        check_weights_file(checkpoint)  # before the model is built, which takes seconds
     family = next((values for word, values in EVALUATED_AT.items() if word in name), {})
     image_size = image_size or family.get("image_size")
     model = bare_model(timm, name, image_size, pretrained=checkpoint is None)
