@@ -182,7 +182,7 @@ def test_every_loss_fits_and_answers(loss: str) -> None:
 
 
 def test_columns_are_in_sorted_order_whatever_the_label_order() -> None:
-    clf = HACEClassifier(TREE).fit(X, NAMES)
+    clf = HACEClassifier(TREE, loss="cross_entropy_paths").fit(X, NAMES)
     assert clf.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert TREE.leaves == ("virginica", "setosa", "versicolor")
     proba = clf.predict_proba(X)
@@ -460,7 +460,8 @@ def test_bad_parameters() -> None:
         ({"optimizer": "newton"}, "optimizer must be one of 'sgd', 'adamw', 'lbfgs'"),
         ({"optimizer": "sgd", "lr": -1.0}, "lr must be a number above 0"),
         ({"weight_decay": -1.0}, "weight_decay must be a number >= 0"),
-        ({"hierarchy": {"a": "b"}}, "hierarchy must be a Hierarchy or None. Got dict"),
+        ({"hierarchy": {"a": "b"}}, "Unknown parent 'b' of 'a'"),
+        ({"hierarchy": 3}, "hierarchy must be a Hierarchy, the path of a file, a dict, .*Got int"),
         ({"loss_params": {"labels": "nodes"}}, "loss_params must not hold 'labels'"),
         (
             {"loss_params": {"alhpa": 1}},

@@ -161,7 +161,7 @@ def changed(path: Path, record: Any = None, **arrays: np.ndarray | None) -> Path
 def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
     """Of weights, order, document or checksum: never another answer."""
     path, other = tmp_path / "clf.safetensors", tmp_path / "flipped.safetensors"
-    HACEClassifier(TREE).fit(X, NAMES).save(path)
+    HACEClassifier(TREE, loss="cross_entropy_paths").fit(X, NAMES).save(path)
     content, rng = path.read_bytes(), np.random.default_rng(0)
     weights = len(content) - 8 * (5 * 4 + 5 + 3)  # of what follows the document
     for place in [*rng.integers(weights, len(content), 30), *rng.integers(0, len(content), 100)]:
@@ -174,7 +174,8 @@ def test_a_flipped_bit_is_an_error(tmp_path: Path) -> None:
 
 def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
     path = tmp_path / "clf.safetensors"
-    HACEClassifier(TREE).fit(X, NAMES).calibrate(X, NAMES, temperature=1).save(path)
+    clf = HACEClassifier(TREE, loss="cross_entropy_paths").fit(X, NAMES)
+    clf.calibrate(X, NAMES, temperature=1).save(path)
     bad = np.full((5, 4), np.nan)
     cases: list[tuple[Path, str]] = []
     for i, (document, arrays, words) in enumerate(
@@ -182,7 +183,7 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
             ({"format": "other"}, {}, "must be written by `hace export` or HACEClassifier.save"),
             ({"hierarchy": "gone"}, {}, "hierarchy must be a mapping. Got nothing"),
             ({"hierarchy": {"nodes": 3}}, {}, "is damaged"),
-            ({"params": {"loss": "__import__('os')"}}, {}, "loss must be one of"),
+            ({"loss_name": "__import__('os')"}, {}, "loss must be one of"),
             ({"params": {"no_such": 1}}, {}, "no_such"),
             ({"params": [1]}, {}, "is damaged"),
             ({"labels": "roots"}, {}, "labels must be one of 'leaves', 'nodes'. Got 'roots'"),

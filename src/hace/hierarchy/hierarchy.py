@@ -79,8 +79,11 @@ class Hierarchy:
     notes: tuple[str, ...]
     """What a reader decided about the file, one sentence each."""
 
-    def __init__(self) -> None:
-        raise TypeError("Build one with from_edges, from_parents, from_paths, flat or hace.read_hierarchy.")
+    def __init__(self, *given: object) -> None:
+        raise TypeError(
+            "A Hierarchy is built from what you have. Rows of names, from the top down: Hierarchy.from_paths(rows). Pairs (parent, "
+            "child): Hierarchy.from_edges(pairs). A file: hace.read_hierarchy(path)."
+        )
 
     @classmethod
     def _assemble(

@@ -19,9 +19,11 @@ from hace.checks import check_choice
 from hace.decisions.bounds import group_places
 from hace.decisions.calibration import calibration_samples, temperature_of_part
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.decisions import Decisions
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
 from hace.errors import ConfigError, DataError, install
+from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.linear import labels as reading
@@ -30,6 +32,7 @@ from hace.linear.fit import fit_heads
 from hace.linear.heads import FittedHead, Optimization, Trial
 from hace.linear.lbfgs import converged_head
 from hace.linear.saved_classifier import load_classifier, save_classifier, save_onnx
+from hace.losses.advice import recommended_loss
 from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
@@ -55,6 +58,12 @@ def _say_once(text: str) -> None:
     logging.getLogger("hace").warning(text)
 
 
+def _is_same(hierarchy: Any, given: Any) -> bool:
+    """Whether two descriptions of a hierarchy are equal, as far as they can be compared: tables cannot."""
+    plain = (Hierarchy, str, Path, Mapping, list, tuple)
+    return isinstance(hierarchy, plain) and isinstance(given, plain) and hierarchy == given
+
+
 def _has_epochs(estimator: HACEClassifier) -> bool:
     if estimator.optimizer != "lbfgs":
         return True
@@ -64,18 +73,20 @@ def _has_epochs(estimator: HACEClassifier) -> bool:
 class HACEClassifier(ClassifierMixin, BaseEstimator):
     """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
 
-    Without a hierarchy it is multinomial logistic regression, whatever the loss's parameters. With one, a class's logit is the
-    sum of a linear function of each node on its path, so that relatives share what their ancestors learn.
+    With labels that are all classes it is multinomial logistic regression by default. Where some are coarse, a class's logit is
+    the sum of a linear function of each node on its path, so that relatives share what their ancestors learn.
 
     Labels are ids of leaves, or of inner nodes for samples known no better: coarse labels. ``classes_`` are all leaves, in
     sorted order, including those without a sample.
 
     Args:
-        hierarchy: a :class:`hace.Hierarchy`, or None for the classes seen and nothing above them.
+        hierarchy: a :class:`hace.Hierarchy`, or what makes one: the path of a file, a dict, rows of names from the top down, a
+            table. None: the classes seen and nothing above them.
         labels: what integers in y are; strings are always ids. "ids": ids written as integers. "positions": positions in
             ``hierarchy.leaves``. "auto": whichever fits; an error if both do. A list of leaves: the classes, of which integers
             are positions; ``np.unique(y)`` decodes what scikit-learn's meta-estimators encode.
-        loss: a name in :data:`hace.LOSSES`; "hace" is the paper's.
+        loss: a name in :data:`hace.LOSSES`; "hace" is the paper's. "auto": the one that is advised for the labels, cross-entropy,
+            or cross-entropy over path sums where some are coarse.
         dilution: d in (0, 1], for losses that take one; others ignore it.
         label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
@@ -110,6 +121,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             often miss some.
         coarse_labels_: how coarse labels were taken: ``coarse_labels``, or what "auto" chose.
         hierarchy_: the hierarchy; a flat one over the classes seen if none was given.
+        loss_name_: ``loss``, or what "auto" chose.
         loss_: the loss; ``coef_`` has ``loss_.num_outputs`` rows.
         coef_: (outputs, features). The loss decides whether outputs are nodes in node order, summed along paths or not, or
             leaves in label order; ``loss_.collapse`` turns those of path sums into one row per class.
@@ -140,10 +152,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def __init__(
         self,
-        hierarchy: Hierarchy | None = None,
+        hierarchy: Any = None,
         *,
         labels: str | Sequence[Any] = "auto",
-        loss: str = "cross_entropy_paths",
+        loss: str = "auto",
         dilution: float = 0.5,
         label_smoothing: float = 0.0,
         loss_params: Mapping[str, Any] | None = None,
@@ -261,7 +273,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return self
 
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
-        reading.check_given(X, y, self.hierarchy)
+        known = self.hierarchy if isinstance(self.hierarchy, Hierarchy) else None
+        reading.check_given(X, y, known)
         X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
         check_classification_targets(y)
         return X, y
@@ -270,12 +283,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """Decide once what labels mean."""
         if self.hierarchy is None:
             self._reading = reading.read_classes(np.unique(y if classes is None else np.asarray(classes)))
-        elif isinstance(self.hierarchy, Hierarchy):
-            seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
-            self._reading = reading.read_labels(seen, self.hierarchy, self.labels)
         else:
-            raise ConfigError(f"hierarchy must be a Hierarchy or None. Got {type(self.hierarchy).__name__}.")
+            seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
+            self._reading = reading.read_labels(seen, as_hierarchy(self.hierarchy), self.labels)
         self.hierarchy_, self.classes_ = self._reading.hierarchy, self._reading.classes
+        self._given = self.hierarchy
 
     def _prepare(
         self, X: np.ndarray, y: np.ndarray, weight: Any
@@ -296,6 +308,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             own, weight = (None if w is None else w[~coarse] for w in (own, weight))
             X, labels, coarse = X[~coarse], labels[~coarse], coarse[~coarse]
         mean = 1.0 if self.class_weight is None else reading.mean_class_weight(weight, own)
+        self._name_loss(coarse=bool(coarse.any()))
         if not coarse.any():
             self.loss_ = self._build_loss("leaves")
             return X, labels, weight, self._trial(self.loss_), mean
@@ -351,17 +364,22 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             right.append(self.hierarchy_.leaf_nodes[label] == nodes[held])
         return right[0].astype(float) - right[1]
 
+    def _name_loss(self, *, coarse: bool) -> None:
+        """Settle which loss it is. Later calls of ``partial_fit`` train the same outputs."""
+        if not hasattr(self, "coef_") or not hasattr(self, "loss_name_"):
+            self.loss_name_ = recommended_loss(coarse=coarse).loss if self.loss == "auto" else self.loss
+
     def _loss_params(self) -> dict[str, Any]:
         given = dict(self.loss_params or {})
         reserved = [name for name in ("labels", "reduction", "ignore_index") if name in given]
         if reserved:
             raise ConfigError(f"loss_params must not hold {reserved[0]!r}: the estimator sets it.")
-        known = loss_parameters(self.loss) if self.loss in LOSSES else {}
+        known = loss_parameters(self.loss_name_) if self.loss_name_ in LOSSES else {}
         own = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
         return {name: value for name, value in own.items() if name in known} | given
 
     def _build_loss(self, labels: str) -> HierarchicalLoss:
-        return build_loss(self.loss, self.hierarchy_, labels=labels, **self._loss_params())
+        return build_loss(self.loss_name_, self.hierarchy_, labels=labels, **self._loss_params())
 
     def _options(self, epochs: int, schedule: str) -> Optimization:
         shared = {name: getattr(self, name) for name in ("optimizer", "batch_size", "momentum", "max_iter")}
@@ -418,7 +436,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return tags
 
     def __sklearn_is_fitted__(self) -> bool:
-        return hasattr(self, "coef_") and self.hierarchy in (None, self.hierarchy_)
+        given = self.hierarchy
+        return hasattr(self, "coef_") and (given is None or given is self._given or _is_same(given, self._given))
 
     def _check_fitted(self) -> None:
         changed = hasattr(self, "coef_") and not self.__sklearn_is_fitted__()
@@ -521,6 +540,33 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         Returns:
             Ids of nodes, an array of objects; None if not even a top node of a forest passes.
         """
+        decided = self.decide(
+            X,
+            threshold,
+            level=level,
+            accuracy=accuracy,
+            of=of,
+            confidence=confidence,
+            group_share=group_share,
+            groups=groups,
+            pool=pool,
+        )
+        return np.array([*self.hierarchy_.nodes, None], dtype=object)[decided.nodes.numpy()]
+
+    def decide(
+        self,
+        X: Any,
+        threshold: float | Sequence[float] | None = None,
+        *,
+        level: int | str | None = None,
+        accuracy: float | None = None,
+        of: str = "samples",
+        confidence: float | None = None,
+        group_share: float | None = None,
+        groups: Any = None,
+        pool: str = "mean",
+    ) -> Decisions:
+        """The answers of :meth:`predict_node` with their probabilities; arguments as there."""
         options = {"threshold": threshold, "level": level, "accuracy": accuracy}
         given = [name for name, value in options.items() if value is not None]
         check_choice("unlabelled", self.unlabelled, ("stop", "allow"))
@@ -539,12 +585,21 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             decided = at_level(scores.log_q(), self.hierarchy_, level)
         else:
             decided = decide(scores, "threshold", threshold=0.5 if threshold is None else threshold)
-        nodes = decided.nodes.numpy()
-        if self.unlabelled == "stop":
-            if self._deepest is None:
-                self._deepest = reading.deepest_labelled(self._seen, self.hierarchy_)
-            nodes = self._deepest[nodes]
-        return np.array([*self.hierarchy_.nodes, None], dtype=object)[nodes]
+        return decided if self.unlabelled == "allow" else self._stopped(decided, scores)
+
+    def _stopped(self, decided: Decisions, scores: Scores) -> Decisions:
+        """The answers, no deeper than nodes that have a training label at or below them."""
+        if self._deepest is None:
+            self._deepest = reading.deepest_labelled(self._seen, self.hierarchy_)
+        nodes = torch.from_numpy(self._deepest)[decided.nodes]
+        moved = torch.nonzero(nodes != decided.nodes).flatten()
+        if not len(moved):
+            return decided
+        probabilities = decided.probabilities.clone()
+        q = scores[moved.numpy()].log_q().exp()
+        above = torch.cat([q, q.new_ones(len(q), 1)], dim=1)  # no answer is certain
+        probabilities[moved] = above.gather(1, nodes[moved, None])[:, 0].to(probabilities.dtype)
+        return replace(decided, nodes=nodes, probabilities=probabilities)
 
     def calibrate(
         self, X: Any, y: Any, groups: Any = None, *, pool: str | None = None, temperature: float | None = None

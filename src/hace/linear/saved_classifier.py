@@ -6,6 +6,7 @@ Beside what every such file has, the document holds under "estimator"
     version        version of hace that wrote it
     params         parameters of the estimator but the hierarchy; "given" says if that was one
     classes        dtype of the labels, what integers are, and the values where they are not ids
+    loss_name      the loss, where "auto" chose it
     ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
 and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, and "order" (classes,), the label
@@ -86,14 +87,14 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     network.add_module("head", layer)
     model = ScoredModel(network, needed, clf.hierarchy_, loss.score_outputs, float(temperature))
     options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
-    named = None if needed is None else {"name": clf.loss, "options": options}
+    named = None if needed is None else {"name": clf.loss_name_, "options": options}
     document = files.new_document(
         model,
         {"name": "features", "shape": ["batch", int(clf.n_features_in_)], "dtype": "float64"},
         calibration,
         preprocessing=None,
         run=None,
-        loss=clf.loss,
+        loss=clf.loss_name_,
         head={"num_outputs": loss.num_outputs, "loss": named, "tree": "own"},
         model=None,
         architecture={"kind": "probe", "model": None, "scaling": "none"},
@@ -136,6 +137,7 @@ def _record(clf: HACEClassifier) -> dict[str, Any]:
             "are": "positions" if positions else "ids",
             "values": clf.classes_.tolist() if clf.hierarchy is None else None,
         },
+        "loss_name": clf.loss_name_,
         "labels": clf.loss_.labels,
         "coarse_labels": clf.coarse_labels_,
         "seen": clf._seen.tolist(),
@@ -183,6 +185,7 @@ def _of_run(
     params = {"loss": known["name"], "loss_params": _plain(known.get("options", {}), "loss_params")}
     leaves = len(document["classes"])
     record = {"params": params, "given": True, "classes": {"dtype": "<U1", "are": "ids"}, "labels": "leaves"}
+    record |= {"loss_name": known["name"]}
     record |= {"coarse_labels": "auto", "seen": list(range(len(document["nodes"]))), "feature_names": None}
     record |= {"temperature": document["temperature"], "iterations": 0, "calls": 0, "history": []}
     found = {"head.weight": weight, "head.bias": bias, "order": np.arange(leaves)}
@@ -197,6 +200,7 @@ def _restored(
     clf = kind(h if record["given"] else None, **params)
     clf._reading = _reading(record, np.array(arrays["order"], dtype=np.int64), h)
     clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
+    clf._given, clf.loss_name_ = clf.hierarchy, str(record["loss_name"])
     check_choice("labels", record["labels"], ("leaves", "nodes"))
     clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
     clf.n_features_in_ = int(document["input"]["shape"][1])

@@ -1,0 +1,279 @@
+"""Which loss and how much weight decay, by cross-validation of linear heads over training samples.
+
+Every candidate is trained on the samples outside each fold and judged on those inside: a prediction is right where it is the
+label or below it, so a sample that is known only coarsely counts at the rank it has. Each candidate has its own search of the
+weight decay, warm-started along the decays, on as many folds as hold :data:`SEARCHED` samples; all folds then judge the decay
+it found.
+
+Features are scaled to a mean squared distance of 1 from their mean, so that one grid of decays serves all data: a decay here is
+one of the features as they are, divided by that distance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from hace.decisions.calibration import fit_temperature
+from hace.errors import DataError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import is_above
+from hace.linear.features import LabelledFeatures
+from hace.linear.heads import FittedHead, Optimization, Trial
+from hace.linear.labels import HiddenClasses, balanced_weights, coarse_loss
+from hace.linear.lbfgs import converged_head
+from hace.losses.base import HierarchicalLoss
+from hace.losses.registry import build_loss
+
+SEARCHED = 1_500  # held-out samples that the search of a decay looks at, where there are as many
+AXES = 512  # principal axes of the features that candidates are compared on
+_FIRST, _STEP = -5.0, 1.0  # exponents of 10: where a search of the decay begins, and its step
+_LEAST, _MOST = -9.0, -1.0
+# A comparison needs no last digit: at this gradient predictions no longer change by more than chance.
+_OPTIONS = Optimization("lbfgs", tolerance=1e-4, max_iter=100)
+_UNUSED = 4.0  # how far below the classes' outputs those of inner nodes start
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A loss with its parameters, and what becomes of coarse labels.
+
+    Attributes:
+        loss: name in :data:`hace.LOSSES`.
+        params: parameters of the loss.
+        coarse: "drop", "balanced" or "cautious", as in :class:`hace.HACEClassifier`; it matters only where labels are coarse.
+    """
+
+    loss: str
+    params: Mapping[str, Any] = field(default_factory=dict)
+    coarse: str = "drop"
+
+
+@dataclass(frozen=True, eq=False)
+class Judged:
+    """A candidate at the decay that its search found.
+
+    Attributes:
+        candidate: the candidate.
+        exponent: of the decay of scaled features, as a power of 10.
+        right: (M,) whether the prediction for each sample, by a head that was not trained on it, is its label or below it.
+        temperature: what makes the probabilities of these predictions fit best; 1 where none does.
+        tried: the exponents of the search, and the share of right predictions at each.
+    """
+
+    candidate: Candidate
+    exponent: float
+    right: np.ndarray
+    temperature: float
+    tried: Mapping[float, float]
+
+    @property
+    def accuracy(self) -> float:
+        """The share of right predictions."""
+        return float(self.right.mean())
+
+
+@dataclass(frozen=True, eq=False)
+class _Answers:
+    """What a candidate says about held-out samples at one decay."""
+
+    right: np.ndarray
+    loss: float  # mean negative log-likelihood at the best temperature
+    temperature: float
+
+
+class CrossValidation:
+    """Folds of training samples, on which candidates are judged one after another.
+
+    Args:
+        x: (M, d) features, dense or sparse.
+        nodes: (M,) node indices of labels, of leaves or inner nodes.
+        hierarchy: the hierarchy.
+        fold: (M,) the fold of each sample, from 0.
+        on_fit: called after every head that was trained.
+    """
+
+    def __init__(
+        self,
+        x: Any,
+        nodes: IntArray,
+        hierarchy: Hierarchy,
+        fold: IntArray,
+        on_fit: Callable[[], object] = lambda: None,
+    ) -> None:
+        self.hierarchy, self._nodes, self._on_fit = hierarchy, nodes, on_fit
+        self.scale = 1 / np.sqrt(spread(x))
+        scaled = (leading(x, AXES) * np.float32(self.scale)).astype(np.float32)
+        self._folds = [
+            _Fold(scaled, nodes, hierarchy, np.flatnonzero(fold == i)) for i in range(int(fold.max()) + 1)
+        ]
+        sizes = np.cumsum([len(part.held) for part in self._folds])
+        self._searched = self._folds[: int(np.searchsorted(sizes, SEARCHED)) + 1]
+
+    def judge(self, candidate: Candidate) -> Judged:
+        """The candidate at its best decay, on all folds."""
+        losses = {labels: self._loss(candidate, labels) for labels in ("leaves", "nodes")}
+        found: dict[float, list[_Answers]] = {}
+
+        def answers(exponent: float, folds: Sequence[_Fold]) -> list[_Answers]:
+            known = found.setdefault(exponent, [])
+            for part in folds[len(known) :]:
+                known.append(part.answers(candidate, losses, exponent))
+                self._on_fit()
+            return known
+
+        def better(exponent: float, than: float) -> bool:
+            known = answers(than, self._searched)
+            return _is_better(answers(exponent, self._searched), known)
+
+        best = _FIRST
+        for step in (-_STEP, _STEP):  # less decay first, then more
+            while _LEAST <= best + step <= _MOST and better(best + step, best):
+                best += step
+        final = answers(best, self._folds)
+        for part in self._folds:
+            part.finish(candidate)
+        right = np.zeros(len(self._nodes), dtype=bool)
+        for part, answer in zip(self._folds, final, strict=True):
+            right[part.held] = answer.right
+        tried = {e: float(np.concatenate([a.right for a in each]).mean()) for e, each in found.items()}
+        temperature = float(np.exp(np.mean([np.log(answer.temperature) for answer in final])))
+        return Judged(candidate, best, right, temperature, dict(sorted(tried.items())))
+
+    def _loss(self, candidate: Candidate, labels: str) -> HierarchicalLoss:
+        return build_loss(candidate.loss, self.hierarchy, labels=labels, **candidate.params)
+
+
+def spread(x: Any) -> float:
+    """The mean squared distance of features (M, d) from their mean; 1 where all are the same."""
+    squares = x.multiply(x).sum() if hasattr(x, "multiply") else np.square(x, dtype=np.float64).sum()
+    mean = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
+    found = float(squares) / x.shape[0] - float(mean @ mean)
+    return found if found > 0 else 1.0
+
+
+def leading(x: Any, count: int) -> Any:
+    """Dense features (M, d) on their leading principal axes, at most so many; the penalty of a linear head is the same on any axes.
+
+    What is left out has the least variance. It would cost as much time as what stays, and the heads of all candidates alike lose
+    by it.
+    """
+    if hasattr(x, "tocsr") or x.shape[1] <= count:
+        return x
+    centred = torch.from_numpy(np.asarray(x, dtype=np.float32))
+    centred = centred - centred.mean(dim=0)
+    axes = torch.linalg.eigh((centred.T @ centred).double()).eigenvectors[:, -count:]
+    return (centred @ axes.float()).numpy()
+
+
+class _Fold:
+    """Samples that are held out together, and the heads that others trained."""
+
+    def __init__(self, x: Any, nodes: IntArray, hierarchy: Hierarchy, held: IntArray) -> None:
+        self.held, self._hierarchy = held, hierarchy
+        kept = np.setdiff1d(np.arange(len(nodes)), held)
+        self._x, self._nodes, self._truth = x[kept], nodes[kept], nodes[held]
+        self._held_x = x[held]
+        self._coarse = bool((hierarchy.labels[self._nodes] < 0).any())
+        self._rows: dict[str, LabelledFeatures] = {}
+        self._near: FittedHead | None = None  # where the next candidate's training starts
+        self._last: tuple[Candidate, FittedHead, HierarchicalLoss] | None = None
+        self._taught: tuple[Candidate, HierarchicalLoss] | None = None
+
+    def answers(
+        self, candidate: Candidate, losses: Mapping[str, HierarchicalLoss], exponent: float
+    ) -> _Answers:
+        """What the candidate says about the samples held out, trained with this decay on the others."""
+        used = self._coarse and candidate.coarse != "drop"
+        loss = losses["nodes" if used else "leaves"]
+        if self._last is None or self._last[0] is not candidate:
+            start = None if self._near is None else _started(loss, self._near)
+            self._taught = (candidate, self._teacher(candidate, loss) if used else loss)
+        else:
+            start = self._last[1]
+        assert self._taught is not None
+        trial = Trial(self._taught[1], weight_decay=10.0**exponent)
+        head = converged_head(self._labelled(candidate.coarse if used else "drop", loss), trial, _OPTIONS, start)
+        self._last = candidate, head, loss
+        assert head.bias is not None
+        scores = loss.leaf_logits(torch.from_numpy(self._held_x @ head.weight.numpy().T) + head.bias)
+        h = self._hierarchy
+        right = is_above(h, self._truth, h.leaf_nodes[scores.argmax(dim=1).numpy()])
+        return _Answers(right, *_calibrated_loss(scores, self._truth, h))
+
+    def finish(self, candidate: Candidate) -> None:
+        """Let the next candidates start where the first one arrived."""
+        if self._near is None and self._last is not None and self._last[2].head.outputs == "leaves":
+            self._near = self._last[1]
+
+    def _teacher(self, candidate: Candidate, loss: HierarchicalLoss) -> HierarchicalLoss:
+        """The loss that takes coarse labels as the candidate says."""
+        hidden = HiddenClasses(self._nodes, self._hierarchy, None, cautious=candidate.coarse == "cautious")
+        return coarse_loss(loss, hidden)
+
+    def _labelled(self, coarse: str, loss: HierarchicalLoss) -> LabelledFeatures:
+        """The training samples, with all labels or with those of classes alone."""
+        what = "drop" if coarse == "drop" else "all"
+        if what not in self._rows:
+            h, nodes = self._hierarchy, self._nodes
+            if what == "all":
+                self._rows[what] = LabelledFeatures(self._x, nodes, loss, balanced_weights(nodes, h, None))
+            else:
+                fine = np.flatnonzero(h.labels[nodes] >= 0)
+                x = self._x if len(fine) == len(nodes) else self._x[fine]
+                self._rows[what] = LabelledFeatures(x, h.labels[nodes[fine]], loss)
+        return self._rows[what]
+
+
+def _started(loss: HierarchicalLoss, near: FittedHead) -> FittedHead:
+    """A head for a loss from one over the classes: its classes' outputs are the same, those of inner nodes hardly used."""
+    assert near.bias is not None
+    if loss.num_outputs == len(near.weight):
+        return near
+    h = loss.hierarchy
+    weight = torch.zeros(loss.num_outputs, near.weight.shape[1])
+    low = 0.0 if loss.head.outputs == "paths" else float(near.bias.min()) - _UNUSED
+    bias = torch.full((loss.num_outputs,), low)
+    leaves = torch.from_numpy(np.array(h.leaf_nodes))
+    weight[leaves], bias[leaves] = near.weight, near.bias
+    return FittedHead(weight, bias, [], None, 0)
+
+
+def _calibrated_loss(scores: Tensor, truth: IntArray, h: Hierarchy) -> tuple[float, float]:
+    """Mean negative log-likelihood of the truths at the best temperature, and that temperature."""
+    try:
+        temperature = fit_temperature(scores, truth, h, labels="nodes", outputs="leaves")
+    except DataError:  # every prediction is right, or none says anything
+        temperature = 1.0
+    log_p = (scores.double() / temperature).log_softmax(dim=1)
+    label = torch.from_numpy(h.labels[truth])
+    fine = label >= 0
+    own = log_p.gather(1, label.clamp(min=0)[:, None])[:, 0]
+    if not bool(fine.all()):
+        coarse = torch.from_numpy(is_above(h, truth[~fine.numpy(), None], h.leaf_nodes[None, :]))
+        own[~fine] = log_p[~fine].masked_fill(~coarse, -torch.inf).logsumexp(dim=1)
+    return float(-own.mean()), temperature
+
+
+def _is_better(first: Sequence[_Answers], second: Sequence[_Answers]) -> bool:
+    """Whether one decay is better than another: by accuracy, and where that differs by no more than chance, by likelihood."""
+    one, other = (np.concatenate([answer.right for answer in each]).astype(float) for each in (first, second))
+    gain = one - other
+    if abs(gain.mean()) > standard_error(gain):
+        return bool(gain.mean() > 0)
+    return float(np.mean([a.loss for a in first])) < float(np.mean([a.loss for a in second]))
+
+
+def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
+    """Of the mean of values of samples (M,), or of groups of them."""
+    if groups is not None:
+        place = np.unique(groups, return_inverse=True)[1]
+        sums = np.bincount(place, weights=values - values.mean())
+        return float(np.sqrt(np.square(sums).sum()) / len(values))
+    return float(values.std() / np.sqrt(len(values)))
