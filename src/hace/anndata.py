@@ -22,8 +22,9 @@ from hace import __version__
 from hace.checks import check_choice, check_count, check_number
 from hace.decisions import Decisions, predict
 from hace.draw import drawable
-from hace.errors import ConfigError, DataError, listed, nearest
+from hace.errors import ConfigError, DataError, FormatError, listed, nearest
 from hace.files.reading import optional
+from hace.files.weights import first_line
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.hierarchy.names import label_nodes
@@ -84,17 +85,26 @@ def fit(
         y, hierarchy = np.array(hierarchy.nodes, dtype=object)[nodes], _within(hierarchy, nodes)
     donors = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()[known]
     kept, held = _parts(len(known), donors, held_out, seed)
-    names = np.array(_names(adata, obsm), dtype=object)
+    names = np.array(feature_names(adata, obsm), dtype=object)
     model = HACEClassifier(hierarchy, **options)
-    model.fit(_read(adata, known[kept], layer, obsm), y[kept])
+    model.fit(features_of(adata, known[kept], layer, obsm), y[kept])
     if len(held):
         try:
             calibrated = None if donors is None else donors[held]
-            model.calibrate(_read(adata, known[held], layer, obsm), y[held], calibrated)
+            model.calibrate(features_of(adata, known[held], layer, obsm), y[held], calibrated)
         except DataError as error:  # all of few cells are right, say
             warnings.warn(f"The model makes no guarantees: give annotate a threshold. {error}", stacklevel=2)
     model.feature_names_in_ = names
     return model
+
+
+def read_cells(path: str | Path) -> AnnData:
+    """The AnnData in an .h5ad file."""
+    library = optional("anndata", "Reading .h5ad", "cells")
+    try:
+        return library.read_h5ad(path)
+    except (OSError, KeyError, ValueError) as error:
+        raise FormatError(f"{path} must be an .h5ad file: {first_line(error)}") from error
 
 
 def annotate(
@@ -147,7 +157,7 @@ def annotate(
     total = np.zeros((len(names), h.num_nodes))
     for start in range(0, adata.n_obs, batch_size):
         rows = np.arange(start, min(start + batch_size, adata.n_obs))
-        x = _aligned(_read(adata, rows, layer, obsm), places)
+        x = _aligned(features_of(adata, rows, layer, obsm), places)
         with warnings.catch_warnings():  # the names were compared above
             warnings.filterwarnings("ignore", message="X does not have valid feature names")
             log_q = model.predict_node_log_proba(x)
@@ -284,14 +294,14 @@ def _found(there: Any, key: str, where: str) -> Any:
     return there[key]
 
 
-def _names(adata: AnnData, obsm: str | None) -> list[str]:
+def feature_names(adata: AnnData, obsm: str | None) -> list[str]:
     """A name for each feature: genes, or the key of an embedding and a number."""
     if obsm is None:
         return [str(gene) for gene in adata.var_names]
     return [f"{obsm}:{i}" for i in range(_found(adata.obsm, obsm, "obsm").shape[1])]
 
 
-def _read(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None) -> Any:
+def features_of(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None) -> Any:
     """The features of some cells in memory, dense or sparse by rows."""
     if layer is not None and obsm is not None:
         raise ConfigError("layer and obsm must not be given together. Drop one.")
@@ -314,7 +324,7 @@ def _read(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None)
 
 def _places(adata: AnnData, model: HACEClassifier, obsm: str | None, missing: str) -> np.ndarray | None:
     """Where each feature of the training is among those of the cells, -1 for missing ones; None if they are the same."""
-    wanted, here = list(getattr(model, "feature_names_in_", ())), _names(adata, obsm)
+    wanted, here = list(getattr(model, "feature_names_in_", ())), feature_names(adata, obsm)
     if not wanted:
         raise DataError("model must know its features by name. Train it with hace.anndata.fit.")
     if wanted == here:

@@ -53,7 +53,7 @@ def load_features(
     h = chosen_hierarchy(hierarchy, root_node)
     arrays, model = read_feature_arrays(root, groups), feature_model(root)
     splits = {}
-    for split, (x, y, group) in _splits(arrays, root, groups).items():
+    for split, (x, y, group) in feature_splits(arrays, root, groups).items():
         nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}", LABEL_OPTION)
         splits[split] = _features(h, x, nodes, split, root, group)
     if not allow_empty:
@@ -66,7 +66,7 @@ def training_features(
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Features, labels and classes of the training samples that have a class; by default the labels in natural order."""
     if hierarchy is None:
-        labels = [y for _, y, _ in _splits(read_feature_arrays(root), root).values()]
+        labels = [y for _, y, _ in feature_splits(read_feature_arrays(root), root).values()]
         for y in labels:
             if y.dtype.kind not in "iuU" or (y.dtype.kind == "i" and (y < 0).any()):
                 got = f"{y.min()}" if y.dtype.kind == "i" else f"{y.dtype}"
@@ -130,8 +130,10 @@ _INDEX_COLUMN = re.compile(r"__index_level_\d+__|Unnamed: \d+|")  # as pandas na
 _Part = tuple[Any, np.ndarray, "np.ndarray | None"]
 
 
-def _splits(arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None) -> dict[str, _Part]:
-    """Features, labels and groups of every split, from either layout."""
+def feature_splits(
+    arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None
+) -> dict[str, _Part]:
+    """Features, labels and groups (or None) of every split of a feature file's arrays, from either layout."""
     found = {key.lower(): key for key in arrays}
     keys = [key[2:] for key in found if key.startswith("x_")]
     grouped = "groups" if groups is None else groups.lower()

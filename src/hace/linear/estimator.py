@@ -18,8 +18,8 @@ from torch import Tensor
 from hace.checks import check_choice
 from hace.decisions.bounds import group_places
 from hace.decisions.calibration import calibration_samples, temperature_of_part
-from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.decisions import Decisions
+from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
 from hace.errors import ConfigError, DataError, install
@@ -437,7 +437,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         given = self.hierarchy
-        return hasattr(self, "coef_") and (given is None or given is self._given or _is_same(given, self._given))
+        return hasattr(self, "coef_") and (
+            given is None or given is self._given or _is_same(given, self._given)
+        )
 
     def _check_fitted(self) -> None:
         changed = hasattr(self, "coef_") and not self.__sklearn_is_fitted__()

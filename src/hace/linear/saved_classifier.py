@@ -45,18 +45,21 @@ _TYPES = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}
 _PAIRS = "pairs"
 
 
-def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
-    """See :meth:`hace.HACEClassifier.save`."""
-    _check_suffix(path, ".safetensors")
+SUFFIXES = (".safetensors", ".hace")
+
+
+def save_classifier(clf: HACEClassifier, path: str | Path, more: Mapping[str, Any] | None = None) -> None:
+    """See :meth:`hace.HACEClassifier.save`; ``more`` goes into the document."""
+    _check_suffix(path, *SUFFIXES)
     model, document = _model(clf)
-    document["estimator"] = _record(clf)
+    document |= {"estimator": _record(clf), **(more or {})}
     arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
     files.write_tensors(arrays, document, Path(path))
 
 
-def _check_suffix(path: str | Path, suffix: str) -> None:
-    if Path(path).suffix.lower() != suffix:
-        raise ConfigError(f"path must end in {suffix}: readers go by it. Got {str(path)!r}.")
+def _check_suffix(path: str | Path, *suffixes: str) -> None:
+    if Path(path).suffix.lower() not in suffixes:
+        raise ConfigError(f"path must end in {' or '.join(suffixes)}: readers go by it. Got {str(path)!r}.")
 
 
 def save_onnx(clf: HACEClassifier, path: str | Path) -> None:

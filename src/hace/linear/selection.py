@@ -199,7 +199,9 @@ class _Fold:
             start = self._last[1]
         assert self._taught is not None
         trial = Trial(self._taught[1], weight_decay=10.0**exponent)
-        head = converged_head(self._labelled(candidate.coarse if used else "drop", loss), trial, _OPTIONS, start)
+        head = converged_head(
+            self._labelled(candidate.coarse if used else "drop", loss), trial, _OPTIONS, start
+        )
         self._last = candidate, head, loss
         assert head.bias is not None
         scores = loss.leaf_logits(torch.from_numpy(self._held_x @ head.weight.numpy().T) + head.bias)

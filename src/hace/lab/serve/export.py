@@ -29,7 +29,7 @@ from hace.lab.runs.run import CALIBRATION, Run
 from hace.lab.serve.load_run import backbone_of, calibration_of, load_probe, load_trained, open_finished
 from hace.linear import model_files as files
 from hace.linear.model_files import DOCUMENT, UNSEALED, Program, ScoredModel
-from hace.linear.saved_classifier import for_onnx
+from hace.linear.saved_classifier import SUFFIXES, for_onnx
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import build_loss
@@ -268,7 +268,7 @@ def open_program(path: str | Path) -> Program:
     """Open a file of `hace export`, or a folder of it with config.json and model.safetensors."""
     file = Path(path) / "model.safetensors" if Path(path).is_dir() else Path(path)
     suffix = file.suffix.lower()
-    opens = {".onnx": files.open_onnx, ".safetensors": _open_safetensors}
+    opens = {".onnx": files.open_onnx, **dict.fromkeys(SUFFIXES, _open_safetensors)}
     if suffix not in opens:
         why = " A .pt2 file can run code when it is opened, so it is never read." * (suffix == ".pt2")
         raise FormatError(f"{path} must be a run, or a file of `hace export`: {', '.join(opens)}.{why}")
@@ -296,9 +296,9 @@ def _open_safetensors(path: str) -> Program:
 
 def store_calibration(path: str | Path, calibration: Calibration) -> None:
     """Write a calibration into a .safetensors file, in place of its own."""
-    if Path(path).suffix.lower() != ".safetensors":
+    if Path(path).suffix.lower() not in SUFFIXES:
         raise ConfigError(
-            f"A calibration can be written into .safetensors only. Got {path}. Give --out FILE."
+            f"A calibration can be written into {' or '.join(SUFFIXES)} only. Got {path}. Give --out FILE."
         )
     tensors, metadata = read_safetensors(path)
     changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}

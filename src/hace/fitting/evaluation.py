@@ -1,0 +1,135 @@
+"""What test samples say about a model: how good, how specific under its guarantee, and whether the guarantee held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy import stats
+
+from hace.decisions.decisions import Decisions
+from hace.errors import DataError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import is_above
+from hace.linear.estimator import HACEClassifier
+from hace.metrics.evaluation import wilson
+from hace.metrics.intervals import Interval, interval, paired_interval
+
+ACCURACY = 0.95
+ACCURACIES = (0.95, 0.9, 0.8)  # what is tried where samples are too few for the first
+NOTHING = "no answer"
+SIGNIFICANT = 0.01  # of a difference between samples held out and test samples
+
+
+def is_right(clf: HACEClassifier, x: Any, nodes: IntArray) -> np.ndarray:
+    """(M,) whether the most probable class is the label or below it."""
+    h = clf.hierarchy_
+    best = np.array([h.index(node) for node in clf.predict(x)], dtype=np.int64)
+    return is_above(h, nodes, best)
+
+
+def rank_names(h: Hierarchy, nodes: Sequence[int] | IntArray) -> list[str | None]:
+    """The rank of each node, by name where there is one; None for no answer."""
+    names = h.level_names
+    found: list[str | None] = []
+    for v in (int(v) for v in nodes):
+        depth = 0 if v < 0 else int(h.depths[v])
+        if v < 0 or depth == 0:
+            found.append(None)
+        elif h.ranks is not None and h.ranks[v]:
+            found.append(h.ranks[v])
+        elif names is not None:
+            found.append(names[depth - 1])
+        else:
+            found.append("class" if h.labels[v] >= 0 else f"level {depth}")
+    return found
+
+
+@dataclass(frozen=True, eq=False)
+class Guaranteed:
+    """How answers with a guarantee turned out.
+
+    Attributes:
+        accuracy: the guaranteed share.
+        ranks: share of samples answered at each rank, from the most specific; :data:`NOTHING` last.
+        false: share of samples with a false answer, and its interval.
+        kept: whether the guarantee held, as far as chance can tell.
+    """
+
+    accuracy: float
+    ranks: dict[str, float]
+    false: tuple[float, float, float]
+
+    @property
+    def kept(self) -> bool:
+        """Whether the samples do not contradict it."""
+        return self.false[1] <= 1 - self.accuracy + 1e-9
+
+
+def judge_guarantee(
+    decided: Decisions, truth: IntArray, accuracy: float, groups: np.ndarray | None = None
+) -> Guaranteed:
+    """How answers turned out on samples whose truth is known; ``groups``: the guarantee is about the average over them."""
+    h, nodes = decided.hierarchy, decided.nodes.numpy()
+    counts = Counter(name or NOTHING for name in rank_names(h, nodes))
+    depth = {NOTHING: -1.0}
+    for name, v in zip(rank_names(h, nodes), nodes.tolist(), strict=True):
+        if name is not None:
+            depth[name] = max(depth.get(name, 0.0), float(h.depths[v]))
+    ordered = sorted(counts, key=lambda name: -depth[name])
+    wrong = ~is_above(h, nodes, truth)
+    if groups is None:
+        bounds = (float(wrong.mean()), *wilson(float(wrong.sum()), len(wrong)))
+    else:
+        place = np.unique(groups, return_inverse=True)[1]
+        found = interval((np.bincount(place, weights=wrong) / np.bincount(place))[None])
+        bounds = found.value, max(found.low, 0.0), min(found.high, 1.0)
+    return Guaranteed(accuracy, {name: counts[name] / len(nodes) for name in ordered}, bounds)
+
+
+def differ_by_more_than_chance(
+    first: np.ndarray, second: np.ndarray, groups: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
+) -> bool:
+    """Whether two sets of samples have different accuracies, from what is right (M,) in each."""
+    if len(first) < 2 or len(second) < 2:
+        return False
+    parts = [
+        interval(np.asarray(r, dtype=float)[None], groups=g)
+        for r, g in zip((first, second), groups, strict=True)
+    ]
+    error = float(np.hypot(parts[0].error, parts[1].error))
+    if error == 0 or not np.isfinite(error):
+        return False
+    return bool(2 * stats.norm.sf(abs(parts[0].value - parts[1].value) / error) < SIGNIFICANT)
+
+
+def accuracy_of(right: np.ndarray, groups: np.ndarray | None) -> Interval:
+    """The share of right predictions with its interval, over samples or groups."""
+    if groups is not None and len(np.unique(groups)) > 1:
+        found = interval(right.astype(float)[None], groups=groups)
+        return found._replace(low=max(found.low, 0.0), high=min(found.high, 1.0))
+    low, high = wilson(float(right.sum()), len(right))
+    return Interval(float(right.mean()), low, high)
+
+
+def gain_of(right: np.ndarray, baseline: np.ndarray, groups: np.ndarray | None) -> Interval:
+    """The paired difference of two models in right predictions on the same samples."""
+    groups = None if groups is None or len(np.unique(groups)) < 2 else groups
+    return paired_interval(right.astype(float)[None], baseline.astype(float)[None], groups=groups)
+
+
+def best_guarantee(clf: HACEClassifier) -> tuple[float | None, str]:
+    """The greatest accuracy of :data:`ACCURACIES` that the calibration samples support, and why no greater one; "" for the first."""
+    why = ""
+    for accuracy in ACCURACIES:
+        try:
+            clf.guarantee(accuracy)
+        except DataError as error:
+            why = why or str(error)
+            continue
+        return accuracy, why
+    return None, why

@@ -1,0 +1,437 @@
+"""What is this data: one table of kinds, each with how it looks and how it is read into :class:`Given`.
+
+A caller may say what columns mean (:class:`Columns`). What they leave open is taken from names and contents, and told in the
+notes; what names and contents leave open is asked in one message that names the option.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
+from hace.errors import ConfigError, DataError, FormatError, listed
+from hace.files.arrays import Parquet
+from hace.files.documents import read_rows
+from hace.files.reading import optional
+from hace.fitting import tables
+from hace.fitting.labels import labels_of
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+
+FEATURE_FILES = (".npz", ".safetensors")
+TABLE_FILES = (".csv", ".tsv", ".parquet")
+CELL_TYPES = ("cell_type", "celltype", "cell_ontology_class", "cell_label", "annotation", "label", "labels")
+_ROWS = 65_536
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the caller says about columns; None: found by name and content.
+
+    Attributes:
+        label: column of labels, or one column per rank, from the top down.
+        split: column of splits, train, val and test; or an array of them.
+        groups: column of groups that no split may cut, such as sites; or an array of them.
+        features: columns of features.
+        layer: layer of an AnnData with the features.
+        obsm: key of an AnnData's embeddings with the features.
+    """
+
+    label: str | Sequence[str] | None = None
+    split: Any = None
+    groups: Any = None
+    features: Sequence[str] | None = None
+    layer: str | None = None
+    obsm: str | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Given:
+    """Samples with labels, as they were found.
+
+    Attributes:
+        kind: a name of :data:`KINDS`.
+        x: (M, d) features, dense or sparse.
+        nodes: (M,) node indices of labels.
+        hierarchy: the taxonomy.
+        names: what each sample is called.
+        features: names of the features, or None.
+        split: (M,) the user's splits, or None.
+        groups: (M,) the user's groups, or None.
+        standardised: whether columns are measurements in units of their own, to be standardised.
+        notes: what was decided, and what is odd, one sentence each.
+    """
+
+    kind: str
+    x: Any
+    nodes: IntArray
+    hierarchy: Hierarchy
+    names: Sequence[str]
+    features: Sequence[str] | None = None
+    split: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    standardised: bool = False
+    notes: tuple[str, ...] = ()
+
+    def __len__(self) -> int:
+        return len(self.nodes)
+
+    def rows(self, chosen: IntArray) -> Given:
+        """Some of the samples."""
+        part: dict[str, Any] = {"x": self.x[chosen], "nodes": self.nodes[chosen]}
+        part |= {
+            name: None if (v := getattr(self, name)) is None else v[chosen] for name in ("split", "groups")
+        }
+        return replace(self, names=[self.names[i] for i in chosen.tolist()], **part)
+
+
+class Kind(NamedTuple):
+    """A kind of data."""
+
+    name: str
+    looks_like: Callable[[Any], bool]
+    read: Callable[[Any, Any, Any, Columns], Given]
+
+
+def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | None = None) -> Given:
+    """The samples that have a label, checked.
+
+    Args:
+        data: what :data:`KINDS` lists.
+        y: labels of arrays; None: they are in the data.
+        hierarchy: the taxonomy, or what makes one; None: what labels spell out.
+        columns: what columns mean.
+    """
+    if isinstance(data, (str, Path)) and not Path(data).exists():
+        raise FormatError(f"There is no {data}. Give a file or a folder that exists.")
+    kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
+    if kind is None:
+        known = ", ".join(kind.name for kind in KINDS)
+        got = Path(data).name if isinstance(data, (str, Path)) else type(data).__name__
+        raise ConfigError(f"Data must be one of these: {known}. Got {got}.")
+    return _checked(kind.read(data, y, hierarchy, columns or Columns()))
+
+
+def _checked(given: Given) -> Given:
+    """The labelled samples, if there are enough of them to learn from and their features are finite."""
+    labelled = np.flatnonzero(given.nodes >= 0)
+    notes = list(given.notes)
+    if len(labelled) < len(given):
+        notes.append(
+            f"{len(given) - len(labelled):,} of {len(given):,} samples have no label and are left out."
+        )
+        given = given.rows(labelled)
+    _check_finite(given)
+    h = given.hierarchy
+    counts = np.bincount(given.nodes, minlength=h.num_nodes)[h.leaf_nodes]
+    if (counts > 0).sum() < 2:
+        one = h.names[h.leaf_nodes[int(counts.argmax())]] if counts.any() else "none"
+        raise DataError(
+            f"Labels must be of two classes or more. Got samples of {(counts > 0).sum()}: {one!r}. Add samples of another class."
+        )
+    if single := int((counts == 1).sum()):
+        notes.append(
+            f"{single:,} of {h.num_leaves:,} classes have a single sample, which trains and is never tested."
+        )
+    return replace(given, notes=tuple(notes))
+
+
+def _check_finite(given: Given) -> None:
+    x = given.x.data if hasattr(given.x, "tocsr") else given.x
+    if not x.size or np.isfinite(x.sum(dtype=np.float64)):
+        return
+    bad = ~np.isfinite(x) if x.ndim == 1 else ~np.isfinite(x).all(axis=1)
+    if not bad.any():
+        return
+    if x.ndim == 1:
+        raise DataError("Features must be finite. Some are NaN or infinite. Drop or fill them.")
+    row = int(np.flatnonzero(bad)[0])
+    column = int(np.flatnonzero(~np.isfinite(x[row]))[0])
+    what = f"column {column}" if given.features is None else repr(str(given.features[column]))
+    raise DataError(
+        f"Features must be finite. {int(bad.sum()):,} of {len(x):,} samples hold NaN or infinite values; the first is "
+        f"{given.names[row]}, in {what}. Fill or drop them."
+    )
+
+
+# --- arrays
+
+
+def _is_array(data: Any) -> bool:
+    return hasattr(data, "shape") and hasattr(data, "dtype") and len(data.shape) == 2
+
+
+def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    if y is None:
+        raise ConfigError("y must hold the labels of an array of features. Got None.")
+    if hasattr(data, "detach"):
+        data = data.detach().cpu().numpy()
+    if not hasattr(data, "tocsr"):
+        data = np.asarray(data)
+    else:
+        data = data.tocsr()
+    if data.dtype.kind not in "biuf":
+        raise DataError(
+            f"X must hold numbers. Got {data.dtype}. Give a DataFrame where some columns are text."
+        )
+    if not data.shape[1]:
+        raise DataError(f"X must have at least one column. Got shape {data.shape}.")
+    labels = labels_of(y, hierarchy, "y")
+    _check_length(labels.nodes, data.shape[0], "y")
+    return Given(
+        "features",
+        data,
+        labels.nodes,
+        labels.hierarchy,
+        _numbered(data.shape[0]),
+        split=_of_samples(columns.split, data.shape[0], "split"),
+        groups=_of_samples(columns.groups, data.shape[0], "groups"),
+        notes=labels.notes,
+    )
+
+
+def _numbered(count: int) -> list[str]:
+    return [f"row {i}" for i in range(count)]
+
+
+def _check_length(values: Any, samples: int, name: str) -> None:
+    if len(values) != samples:
+        raise DataError(
+            f"{name} must have one entry for each of the {samples:,} samples. Got {len(values):,}."
+        )
+
+
+def _of_samples(values: Any, samples: int, name: str) -> np.ndarray | None:
+    """An array with an entry for each sample; None for none."""
+    if values is None:
+        return None
+    if isinstance(values, str):
+        raise ConfigError(f"{name} must be an array for an array of features. Got the column {values!r}.")
+    found = np.asarray(values)
+    if found.ndim != 1:
+        raise DataError(f"{name} must be one-dimensional. Got shape {found.shape}.")
+    _check_length(found, samples, name)
+    return found.astype(str)
+
+
+# --- tables
+
+
+def _is_frame(data: Any) -> bool:
+    return hasattr(data, "columns") and (hasattr(data, "itertuples") or hasattr(data, "iter_rows"))
+
+
+def _read_frame(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    frame = data if hasattr(data, "itertuples") else data.to_pandas()
+    names = [str(i) for i in frame.index] if frame.index.dtype == object else _numbered(len(frame))
+    return _of_table(frame, y, hierarchy, columns, names)
+
+
+def _is_table_file(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and Path(data).suffix.lower() in TABLE_FILES
+
+
+def _read_table_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    path = Path(data)
+    if path.suffix.lower() == ".parquet" and _holds_lists(Parquet(path)):
+        return _read_feature_file(path, y, hierarchy, columns)
+    frame = _frame_of(path)
+    return _of_table(frame, y, hierarchy, columns, _numbered(len(frame)), path.name)
+
+
+def _holds_lists(table: Parquet) -> bool:
+    """Whether features are a list in each row, as in a feature file."""
+    return any(
+        str(kind).startswith(("list", "large_list", "fixed_size_list")) for kind in table.types.values()
+    )
+
+
+def _frame_of(path: Path) -> Any:
+    """The pandas DataFrame of a table file."""
+    pd = optional("pandas", "Reading a table", "data")
+    if path.suffix.lower() == ".parquet":
+        table = Parquet(path)
+        parts = [batch.to_pandas() for batch in table.batches(table.names, _ROWS)]
+        if not parts:
+            raise DataError(f"{path} must have rows. Got none.")
+        return pd.concat(parts, ignore_index=True)
+    header, rows = read_rows(path)
+    if not rows:
+        raise DataError(f"{path} must have rows below its header. Got none.")
+    frame = pd.DataFrame([row for _, row in rows], columns=list(header))
+    return frame.mask(frame == "", None)
+
+
+def _of_table(
+    frame: Any, y: Any, hierarchy: Any, columns: Columns, names: Sequence[str], source: str = "The table"
+) -> Given:
+    roles = tables.roles_of(frame, columns, hierarchy, labelled=y is not None, source=source)
+    labels = labels_of(frame[roles.label] if y is None else y, hierarchy, f"{source}: labels")
+    _check_length(labels.nodes, len(frame), "y")
+    x, notes = tables.numbers(frame, roles.features, source)
+    return Given(
+        "table",
+        x,
+        labels.nodes,
+        labels.hierarchy,
+        names,
+        features=roles.features,
+        split=_column(frame, roles.split, len(frame), "split"),
+        groups=_column(frame, roles.groups, len(frame), "groups"),
+        standardised=True,
+        notes=(*roles.notes, *labels.notes, *notes),
+    )
+
+
+def _column(frame: Any, values: Any, samples: int, name: str) -> np.ndarray | None:
+    if not isinstance(values, str):
+        return _of_samples(values, samples, name)
+    column = frame[values]
+    if column.isna().any():
+        raise DataError(
+            f"{values!r} must name the {name} of every sample. {int(column.isna().sum()):,} of {samples:,} are empty."
+        )
+    return column.astype(str).to_numpy()
+
+
+# --- feature files
+
+
+def _is_feature_file(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and Path(data).suffix.lower() in FEATURE_FILES
+
+
+def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    path = Path(data)
+    if y is not None:
+        raise ConfigError(f"y must be None: {path.name} holds its labels.")
+    named = columns.groups if isinstance(columns.groups, str) else None
+    parts = feature_splits(read_feature_arrays(path, named), path, named)
+    splits = np.repeat(list(parts), [len(part[1]) for part in parts.values()])
+    x = np.concatenate([np.asarray(part[0], dtype=np.float32) for part in parts.values()])
+    labels = labels_of(
+        np.concatenate([part[1] for part in parts.values()]), hierarchy, f"{path.name}: labels"
+    )
+    groups = [part[2] for part in parts.values() if part[2] is not None]
+    grouped = np.concatenate(groups).astype(str) if len(groups) == len(parts) else None
+    return Given(
+        "features",
+        x,
+        labels.nodes,
+        labels.hierarchy,
+        [f"{name}/{i:06d}" for name, part in parts.items() for i in range(len(part[1]))],
+        split=splits if len(parts) > 1 else None,
+        groups=grouped,
+        notes=labels.notes,
+    )
+
+
+# --- cells
+
+
+def _is_cells(data: Any) -> bool:
+    path = isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".h5ad"
+    return path or type(data).__name__ == "AnnData"
+
+
+def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    from hace.anndata import feature_names, features_of, read_cells
+
+    adata: Any = read_cells(data) if isinstance(data, (str, Path)) else data
+    label = columns.label
+    if y is None and label is None:
+        label = next((name for name in CELL_TYPES if name in adata.obs), None)
+        if label is None:
+            raise ConfigError(
+                f"obs must have a column of cell types. Got {', '.join(map(repr, adata.obs.columns))}. Name it: label='...' "
+                "(--label)."
+            )
+    values = (
+        y
+        if y is not None
+        else adata.obs[[label] if isinstance(label, str) else list(label or ())].astype(object)
+    )
+    labels = labels_of(values, hierarchy, f"obs[{label!r}]")
+    x = features_of(adata, np.arange(adata.n_obs), columns.layer, columns.obsm)
+    return Given(
+        "cells",
+        x,
+        labels.nodes,
+        labels.hierarchy,
+        [str(name) for name in adata.obs_names],
+        features=feature_names(adata, columns.obsm),
+        split=_column(adata.obs, columns.split, adata.n_obs, "split"),
+        groups=_column(adata.obs, columns.groups, adata.n_obs, "groups"),
+        notes=labels.notes,
+    )
+
+
+KINDS: tuple[Kind, ...] = (
+    Kind("AnnData or .h5ad", _is_cells, _read_cells),
+    Kind("a DataFrame", _is_frame, _read_frame),
+    Kind("a table (.csv, .tsv, .parquet)", _is_table_file, _read_table_file),
+    Kind("a feature file (.npz, .safetensors, .parquet)", _is_feature_file, _read_feature_file),
+    Kind("an array of features", _is_array, _read_array),
+)
+"""What `hace.fit` takes, by how it looks; the first that fits reads it."""
+
+
+# --- new samples, without labels
+
+
+class Unlabelled(NamedTuple):
+    """New samples."""
+
+    x: Any
+    names: Sequence[str]
+    features: Sequence[str] | None = None
+
+
+def read_unlabelled(data: Any, wanted: Sequence[str] | None) -> Unlabelled:
+    """The features of new samples; ``wanted``: the columns of a table that the model knows, or None for all numbers."""
+    if _is_cells(data):
+        from hace.anndata import feature_names, features_of, read_cells
+
+        adata = read_cells(data) if isinstance(data, (str, Path)) else data
+        obsm = wanted[0].rpartition(":")[0] if wanted and wanted[0].rpartition(":")[0] in adata.obsm else None
+        x = features_of(adata, np.arange(adata.n_obs), None, obsm)
+        found = Unlabelled(x, [str(name) for name in adata.obs_names], feature_names(adata, obsm))
+    elif _is_table_file(data):
+        found = _frame_rows(_frame_of(Path(data)), wanted, Path(data).name)
+    elif _is_frame(data):
+        found = _frame_rows(data if hasattr(data, "itertuples") else data.to_pandas(), wanted, "The table")
+    elif isinstance(data, (str, Path)):
+        parts = feature_parts(Path(data))
+        names = [
+            f"{part}/{i:06d}" if part else f"row {i}" for part, x in parts.items() for i in range(len(x))
+        ]
+        found = Unlabelled(np.concatenate([np.asarray(x, np.float32) for x in parts.values()]), names)
+    else:
+        x = data.detach().cpu().numpy() if hasattr(data, "detach") else data
+        x = x if hasattr(x, "tocsr") else np.asarray(x)
+        if x.ndim == 1:
+            x = x[None]
+        if x.ndim != 2 or x.dtype.kind not in "biuf":
+            raise DataError(f"New data must be numbers (M, d). Got {x.dtype} {x.shape}.")
+        found = Unlabelled(x, _numbered(x.shape[0]))
+    none = np.zeros(len(found.names), dtype=np.int64)
+    _check_finite(Given("new", found.x, none, Hierarchy.flat(["a", "b"]), found.names, found.features))
+    return found
+
+
+def _frame_rows(frame: Any, wanted: Sequence[str] | None, source: str) -> Unlabelled:
+    frame.columns = [str(name) for name in frame.columns]
+    if wanted is None:
+        wanted = [name for name in frame.columns if frame[name].dtype.kind in "biuf"]
+    missing = [name for name in wanted if name not in frame.columns]
+    if missing:
+        raise DataError(
+            f"{source} must have the {len(wanted):,} columns of the training. {len(missing):,} are missing: {listed(missing)}."
+        )
+    names = [str(i) for i in frame.index] if frame.index.dtype == object else _numbered(len(frame))
+    return Unlabelled(tables.numbers(frame, wanted, source)[0], names, wanted)

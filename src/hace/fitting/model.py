@@ -1,0 +1,196 @@
+"""A fitted model: a classifier, what was found about it, and how new data become its features.
+
+    model = hace.fit(X, y, hierarchy)
+    model.predict(new, accuracy=0.95)
+    model.save("birds.hace")
+    hace.load("birds.hace")
+
+The file is that of :meth:`hace.HACEClassifier.save`, with the findings under "fit" in its document: `hace predict`, `serve`,
+`evaluate`, `calibrate` and `export` take it.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from hace.decisions.decisions import Decisions
+from hace.decisions.rules import top_k
+from hace.errors import ConfigError, DataError, FormatError, HaceError, listed
+from hace.files.reading import optional
+from hace.files.weights import read_safetensors_arrays
+from hace.fitting import inputs
+from hace.fitting.evaluation import ACCURACY, rank_names
+from hace.fitting.findings import Findings
+from hace.hierarchy import Hierarchy
+from hace.linear.estimator import HACEClassifier
+from hace.linear.model_files import DOCUMENT, parse_document
+from hace.linear.saved_classifier import save_classifier
+from hace.metrics.evaluation import Evaluation, evaluate
+from hace.settings import from_dict
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SUFFIX = ".hace"
+_PART = "fit"  # of the document
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A fitted model.
+
+    Attributes:
+        classifier: what answers; a :class:`hace.HACEClassifier` of the features.
+        findings: what the fit found.
+    """
+
+    classifier: HACEClassifier
+    findings: Findings
+
+    def __repr__(self) -> str:
+        return f"<Model of {self.findings.kind}: {self.findings.chosen} over {self.hierarchy!r}>"
+
+    def __str__(self) -> str:
+        return "\n".join(self.findings.lines())
+
+    @property
+    def hierarchy(self) -> Hierarchy:
+        """The classes and what is above them."""
+        return self.classifier.hierarchy_
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """The names of the features; None where they have none."""
+        names = getattr(self.classifier, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def predict(
+        self, new: Any, accuracy: float | None = ACCURACY, *, threshold: float | None = None
+    ) -> pd.DataFrame:
+        """An answer for every sample, with its rank and confidence; all three are None where the model abstains.
+
+        Args:
+            new: samples in any form that `hace.fit` takes, labels not needed.
+            accuracy: guarantee: at most 1 - accuracy of all samples get a false answer, and answers are as specific as that
+                allows. None: the best class, or what the threshold says.
+            threshold: instead of a guarantee: the deepest node of at least this probability.
+        """
+        pd = optional("pandas", "A table of answers", "data")
+        x, names = self.features(new)
+        decided = self.decide(x, None if threshold is not None else accuracy, threshold)
+        nodes = decided.nodes.tolist()
+        ranks = rank_names(self.hierarchy, nodes)
+        silent = [rank is None for rank in ranks]
+        table = {
+            "answer": [None if s else node for s, node in zip(silent, decided.ids, strict=True)],
+            "rank": ranks,
+            "confidence": [
+                None if s else p for s, p in zip(silent, decided.probabilities.tolist(), strict=True)
+            ],
+        }
+        return pd.DataFrame(table, index=names, dtype=object)
+
+    def decide(self, x: Any, accuracy: float | None = ACCURACY, threshold: float | None = None) -> Decisions:
+        """Answers from features, as of :meth:`predict`."""
+        with _names_compared():
+            if accuracy is None and threshold is None:
+                log_q = torch.from_numpy(self.classifier.predict_node_log_proba(x))
+                return top_k(log_q, self.hierarchy)
+            if accuracy is not None:
+                self._check_guarantee(accuracy)
+            return self.classifier.decide(x, threshold, accuracy=accuracy)
+
+    def _check_guarantee(self, accuracy: float) -> None:
+        try:
+            self.classifier.guarantee(accuracy)
+        except HaceError as error:
+            why = self.findings.no_guarantee if self.findings.guarantee is None else str(error)
+            raise ConfigError(
+                f"accuracy={accuracy:g} cannot be guaranteed. {why} Ask for less, give a threshold (threshold=0.9), or take the "
+                "best class (accuracy=None)."
+            ) from error
+
+    def evaluate(
+        self, data: Any, y: Any = None, *, label: str | Sequence[str] | None = None, **options: Any
+    ) -> Evaluation:
+        """All metrics on other labelled data; options as of :func:`hace.evaluate`."""
+        given = inputs.read(data, y, self.hierarchy, inputs.Columns(label=label, features=self.feature_names))
+        nodes = _same_nodes(given.nodes, given.hierarchy, self.hierarchy)
+        x = self._aligned(given.x, given.features)
+        with _names_compared():
+            log_q = self.classifier.predict_node_log_proba(x)
+        forms: dict[str, Any] = {"kind": "node_log_probs", "labels": "nodes", "groups": given.groups}
+        return evaluate(log_q, nodes, self.hierarchy, **{**forms, **options})
+
+    def features(self, new: Any) -> tuple[Any, list[str]]:
+        """The features of new samples, as the classifier takes them, and what the samples are called."""
+        found = inputs.read_unlabelled(new, self.feature_names)
+        return self._aligned(found.x, found.features), list(found.names)
+
+    def _aligned(self, x: Any, names: Sequence[str] | None) -> Any:
+        """Features in the order of the training."""
+        known = self.feature_names
+        if known is not None and names is not None and list(names) != known:
+            place = {name: i for i, name in enumerate(names)}
+            missing = [name for name in known if name not in place]
+            if missing:
+                raise DataError(
+                    f"New data must have the {len(known):,} features of the training. {len(missing):,} are missing: "
+                    f"{listed(missing)}."
+                )
+            x = x[:, [place[name] for name in known]]
+        width = self.classifier.n_features_in_
+        if x.shape[1] != width:
+            raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
+        return x
+
+    def save(self, path: str | Path) -> None:
+        """Write the model to one file, from which no code can run; :func:`hace.load` reads it."""
+        if Path(path).suffix.lower() != SUFFIX:
+            raise ConfigError(f"path must end in {SUFFIX}. Got {str(path)!r}.")
+        save_classifier(self.classifier, path, {_PART: {**self.findings.to_dict(), "path": Path(path).name}})
+
+
+@contextmanager
+def _names_compared() -> Iterator[None]:
+    """The names of features were compared already."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        yield
+
+
+def load(path: str | Path) -> Model:
+    """The model in a file of :meth:`Model.save`.
+
+    Args:
+        path: such as "birds.hace".
+    """
+    if not Path(path).is_file():
+        raise FormatError(f"There is no file {path}. Give a file that Model.save or `hace fit` wrote.")
+    classifier = HACEClassifier.load(path)
+    document = parse_document(read_safetensors_arrays(Path(path))[1].get(DOCUMENT), str(path))
+    if _PART not in document:
+        raise FormatError(
+            f"{path} must be written by Model.save. Use HACEClassifier.load for files of HACEClassifier.save."
+        )
+    try:
+        findings = from_dict(Findings, document[_PART])
+    except ConfigError as error:
+        raise FormatError(f"{path} is damaged: {error}") from error
+    return Model(classifier, findings)
+
+
+def _same_nodes(nodes: np.ndarray, found: Hierarchy, h: Hierarchy) -> np.ndarray:
+    """Node indices of one hierarchy as those of another that has the same ids."""
+    if found.fingerprint == h.fingerprint:
+        return nodes
+    place = np.array([h.index(node) for node in found.nodes])
+    return place[nodes]

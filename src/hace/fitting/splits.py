@@ -1,0 +1,123 @@
+"""Which samples train, calibrate and test: the user's own splits where there are any, else held out, never cutting a group."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hace.data.dataset import part_of_each, part_of_groups, places_of_each, split_name
+from hace.errors import DataError
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+
+TRAIN, CALIBRATION, TEST = "train", "val", "test"
+FOLDS = 3
+# A guarantee of 95% needs 19 samples; of these many a temperature and a test are worth their cost.
+LEAST = 20
+# What is held out: enough for narrow intervals, as a share within these bounds.
+_WANTED = {TEST: (1000, 0.1, 0.2), CALIBRATION: (500, 0.05, 0.2)}
+MOST_GROUPS = 0.25  # share of groups to hold out, where guarantees rest on groups and these are few
+_SEEDS = {TEST: 0x7E57, CALIBRATION: 0xCA11}
+
+
+@dataclass(frozen=True, eq=False)
+class Splits:
+    """Positions of the samples of each part.
+
+    Attributes:
+        train: samples that train and choose.
+        calibration: samples that calibrate; none where there are too few.
+        test: samples that are only evaluated; none where there are too few.
+        own: the parts that the user made.
+        notes: what could not be done, one sentence each.
+    """
+
+    train: IntArray
+    calibration: IntArray
+    test: IntArray
+    own: frozenset[str]
+    notes: tuple[str, ...] = ()
+
+
+def split_samples(
+    nodes: IntArray,
+    hierarchy: Hierarchy,
+    given: np.ndarray | None,
+    together: np.ndarray | None,
+    seed: int = 0,
+) -> Splits:
+    """The parts of labelled samples.
+
+    Args:
+        nodes: (M,) node indices of labels.
+        hierarchy: the hierarchy.
+        given: (M,) names of the user's splits; None: there are none.
+        together: (M,) groups that no split cuts; None: every sample is its own.
+        seed: decides what is held out.
+    """
+    names = np.full(len(nodes), TRAIN) if given is None else np.array([split_name(str(n)) for n in given])
+    strange = sorted(set(names.tolist()) - {TRAIN, CALIBRATION, TEST})
+    if strange:
+        raise DataError(
+            f"split must be train, val or test. Got {strange[0]!r}. Rename it, or leave the column out with split=None."
+        )
+    if TRAIN not in names:
+        raise DataError(
+            f"split must have training samples. Got only {', '.join(sorted(set(names.tolist())))}."
+        )
+    own = frozenset(set(names.tolist()) - {TRAIN})
+    notes = []
+    for part in (TEST, CALIBRATION):
+        if part in own:
+            continue
+        pool = np.flatnonzero(names == TRAIN)
+        held = _held_out(nodes[pool], hierarchy, None if together is None else together[pool], part, seed)
+        if len(held) < LEAST:
+            what = "test" if part == TEST else "calibrate and guarantee"
+            notes.append(
+                f"{len(pool):,} samples are too few to hold out {LEAST} with a class label: nothing is left to {what}."
+            )
+            continue
+        names[pool[held]] = part
+    train, calibration, test = (np.flatnonzero(names == part) for part in (TRAIN, CALIBRATION, TEST))
+    if not (hierarchy.labels[nodes[train]] >= 0).any():
+        raise DataError(
+            "Training samples must have class labels. All of them are labelled above the classes."
+        )
+    return Splits(train, calibration, test, own, tuple(notes))
+
+
+def _held_out(nodes: IntArray, h: Hierarchy, together: np.ndarray | None, part: str, seed: int) -> IntArray:
+    """Positions to hold out: of every class its share, never its last sample or group; none that is labelled coarsely."""
+    fine = np.flatnonzero(h.labels[nodes] >= 0)
+    wanted, least, most = _WANTED[part]
+    share = min(max(wanted / max(len(fine), 1), least), most)
+    rng = [seed, _SEEDS[part]]
+    if together is None or len(np.unique(together)) == len(together):
+        return fine[part_of_each(nodes[fine], share, rng)[1]]
+    groups = len(np.unique(together))
+    share = max(share, min(MOST_GROUPS, LEAST / groups))
+    held = part_of_groups(nodes, together, share, rng)[1]
+    return np.intersect1d(held, fine)
+
+
+def folds_of(nodes: IntArray, together: np.ndarray | None, seed: int = 0) -> IntArray:
+    """(M,) the fold of each sample, from 0: classes spread evenly, groups whole."""
+    if together is None or len(np.unique(together)) == len(together):
+        return places_of_each(nodes, [seed]) % FOLDS
+    _, group = np.unique(together, return_inverse=True)
+    sizes = np.bincount(group)
+    _, label = np.unique(nodes, return_inverse=True)
+    fold = np.full(len(sizes), -1)
+    counts = np.zeros((FOLDS, label.max() + 1))
+    totals = np.bincount(label)
+    members = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(len(sizes))
+    for place in order[np.argsort(-sizes[order], kind="stable")]:  # the largest first
+        own, number = np.unique(label[members[place]], return_counts=True)
+        load = (counts[:, own] / totals[own]).sum(axis=1)
+        fold[place] = int(load.argmin())
+        counts[fold[place], own] += number
+    return fold[group]

@@ -1,0 +1,206 @@
+"""What the columns of a table are: labels, splits, groups, features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace.data.dataset import GROUP_WORDS, SPLIT_NAMES
+from hace.errors import ConfigError, DataError, listed, nearest
+
+if TYPE_CHECKING:
+    from hace.fitting.inputs import Columns
+
+LABELS = (
+    "label",
+    "labels",
+    "y",
+    "class",
+    "target",
+    "category",
+    "species",
+    "taxon",
+    "cell_type",
+    "path_of_labels",
+)
+# Ranks that columns are named after, from the top down.
+RANKS: tuple[tuple[str, ...], ...] = (
+    (
+        "domain",
+        "kingdom",
+        "phylum",
+        "class",
+        "order",
+        "family",
+        "subfamily",
+        "tribe",
+        "genus",
+        "species",
+        "subspecies",
+    ),
+    ("superclass", "class", "subclass"),
+    ("category", "subcategory", "subsubcategory"),
+    ("manufacturer", "make", "family", "model", "variant"),
+    ("coarse", "fine"),
+    ("coarse_label", "fine_label"),
+    ("domain", "intent"),
+    ("scenario", "intent"),
+)
+_NUMBERS = ("id", "index", "sample", "sample_id", "uuid", "name")  # of samples, not of measurements
+
+
+@dataclass(frozen=True)
+class Roles:
+    """The columns of a table by what they are; splits and groups may be arrays that the caller gave."""
+
+    label: list[str]
+    features: list[str]
+    split: Any
+    groups: Any
+    notes: tuple[str, ...]
+
+
+def roles_of(frame: Any, columns: Columns, hierarchy: Any, *, labelled: bool, source: str) -> Roles:
+    """What each column is, from what the caller says, then from names and contents.
+
+    Args:
+        frame: a pandas DataFrame.
+        columns: what the caller says.
+        hierarchy: the taxonomy given, or None.
+        labelled: whether labels come apart from the table.
+        source: what messages call the table.
+    """
+    names = [str(name) for name in frame.columns]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise DataError(f"{source} must have a name of its own for every column. Got {twice!r} twice.")
+    frame.columns = names
+    known = {name.casefold(): name for name in names}
+    notes: list[str] = []
+    label = [] if labelled else _labels(known, columns, hierarchy, source)
+    split = _named(columns.split, known, "split", source) if columns.split is not None else known.get("split")
+    if split is not None and columns.split is None and not _holds_splits(frame[split]):
+        split = None
+    groups = _groups(frame, known, columns, source, notes)
+    used = {*label, *(name for name in (split, groups) if isinstance(name, str))}
+    features = _features(frame, columns, used, source, notes)
+    return Roles(label, features, split, groups, tuple(notes))
+
+
+def _named(value: Any, known: dict[str, str], option: str, source: str) -> Any:
+    """A column by its name in any case; arrays as they are."""
+    if not isinstance(value, str):
+        return value
+    if value.casefold() not in known:
+        raise ConfigError(
+            f"{option} must be a column of {source}. Got {value!r}; there are {listed(known.values(), 30)}."
+            f"{nearest(value, list(known.values()))}"
+        )
+    return known[value.casefold()]
+
+
+def _labels(known: dict[str, str], columns: Columns, hierarchy: Any, source: str) -> list[str]:
+    """The columns of labels, from the top rank down."""
+    if columns.label is not None:
+        given = [columns.label] if isinstance(columns.label, str) else list(columns.label)
+        return [_named(name, known, "label", source) for name in given]
+    single = [known[name] for name in LABELS if name in known]
+    ranks = max(([known[name] for name in family if name in known] for family in RANKS), key=len)
+    if len(ranks) > 1 and hierarchy is None:
+        return ranks
+    if len(ranks) > 1 and ranks[-1] in single:
+        return [ranks[-1]]
+    if len(single) == 1:
+        return single
+    what = f"several that could be: {listed(single)}" if single else f"{listed(known.values(), 30)}"
+    raise ConfigError(
+        f"{source} must have a column of labels, or one per rank. Got {what}. Say which: label='species', or "
+        "label=['family', 'genus', 'species'] from the top down (--label)."
+    )
+
+
+def _holds_splits(column: Any) -> bool:
+    words = {str(value).strip().lower() for value in column.dropna().unique()}
+    return bool(words) and words <= set(SPLIT_NAMES)
+
+
+def _groups(frame: Any, known: dict[str, str], columns: Columns, source: str, notes: list[str]) -> Any:
+    """The column of groups: the one given, or one whose name says so and whose values repeat."""
+    if columns.groups is False:
+        return None
+    if columns.groups is not None:
+        return _named(columns.groups, known, "groups", source)
+    for word, name in known.items():
+        stem = word.removesuffix("_id").removesuffix("id").removesuffix("s").strip("_ ")
+        if (
+            stem in GROUP_WORDS
+            and 1 < frame[name].nunique() <= len(frame) / 2
+            and not frame[name].isna().any()
+        ):
+            notes.append(
+                f"Samples of one {name} are kept together, and guarantees are about a new one (groups={name!r}; "
+                "groups=False treats samples one by one)."
+            )
+            return name
+    return None
+
+
+def _features(frame: Any, columns: Columns, used: set[str], source: str, notes: list[str]) -> list[str]:
+    """The columns of numbers that are not used otherwise."""
+    if columns.features is not None:
+        known = {str(name).casefold(): str(name) for name in frame.columns}
+        return [_named(name, known, "features", source) for name in columns.features]
+    left = [name for name in frame.columns if name not in used]
+    found, skipped = [], []
+    for name in left:
+        numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
+        (found if numeric else skipped).append(name)
+    if not found:
+        raise DataError(
+            f"{source} must have columns of numbers to learn from. Got {listed(skipped, 30) or 'none'} besides the labels."
+        )
+    if skipped:
+        notes.append(f"Columns that are no measurements are not used: {listed(skipped)}.")
+    return found
+
+
+def _is_numeric(column: Any) -> bool:
+    if column.dtype.kind in "biuf":
+        return True
+    if column.dtype.kind != "O":
+        return False
+    words = column.dropna()
+    return len(words) > 0 and bool(_as_numbers(words).notna().mean() > 0.5)
+
+
+def _as_numbers(column: Any) -> Any:
+    import pandas as pd
+
+    return pd.to_numeric(column, errors="coerce")
+
+
+def numbers(frame: Any, features: Sequence[str], source: str) -> tuple[np.ndarray, tuple[str, ...]]:
+    """(M, d) features, and what is odd about them; text among numbers is refused by row."""
+    parts = []
+    for name in features:
+        column = frame[name]
+        values = column if column.dtype.kind in "biuf" else _as_numbers(column)
+        wrong = np.flatnonzero(values.isna().to_numpy() & ~column.isna().to_numpy())
+        text = [
+            i
+            for i in wrong.tolist()
+            if str(column.iloc[i]).strip().lower() not in ("nan", "na", "null", "none")
+        ]
+        if text:
+            raise DataError(
+                f"{source}: {name!r} must hold numbers. {len(text):,} of {len(column):,} are not; the first is "
+                f"{column.iloc[text[0]]!r} in row {text[0]}. Correct it, or name the columns to use: features=[...] (--features)."
+            )
+        parts.append(values.to_numpy(dtype=np.float64, na_value=np.nan))
+    x = np.stack(parts, axis=1).astype(np.float32)
+    constant = [name for name, same in zip(features, np.ptp(x, axis=0) == 0, strict=True) if same]
+    notes = (f"Columns with one value say nothing: {listed(constant)}.",) if constant else ()
+    return x, notes

@@ -1,0 +1,252 @@
+"""One path: the same three lines on every kind of data, and a clear message where data cannot be learned from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hace
+from hace import ConfigError, DataError, FormatError, HaceError, Hierarchy, Predictor
+
+anndata = pytest.importorskip("anndata")
+
+RANKS = ["family", "genus", "species"]
+SPECIES = [
+    ("gulls", "Larus", "herring gull"),
+    ("gulls", "Larus", "common gull"),
+    ("gulls", "Rissa", "kittiwake"),
+    ("terns", "Sterna", "arctic tern"),
+    ("terns", "Sterna", "common tern"),
+    ("terns", "Thalasseus", "sandwich tern"),
+]
+TREE = Hierarchy.from_paths(SPECIES, level_names=RANKS)
+
+
+def samples(count: int = 60, seed: int = 0, noise: float = 1.0) -> tuple[np.ndarray, np.ndarray]:
+    """Features (6 count, 8) and rows of ranks: each rank moves the mean of its features."""
+    rng = np.random.default_rng(0)
+    parts = {name: rng.normal(size=8) * 2 for row in SPECIES for name in row}
+    centres = np.array([sum(parts[name] for name in row) for row in SPECIES])
+    rng = np.random.default_rng(seed)
+    place = np.arange(6 * count) % 6
+    return (centres[place] + noise * rng.normal(size=(6 * count, 8))).astype(np.float32), np.array(SPECIES)[
+        place
+    ]
+
+
+X, Y = samples()
+NEW, TRUTH = samples(20, seed=1)
+
+
+def table(x: np.ndarray = X, y: np.ndarray = Y) -> pd.DataFrame:
+    return pd.DataFrame(x, columns=[f"m{i}" for i in range(8)]).assign(**dict(zip(RANKS, y.T, strict=True)))
+
+
+def as_csv(folder: Path) -> Path:
+    table().to_csv(folder / "birds.csv", index=False)
+    return folder / "birds.csv"
+
+
+def as_parquet(folder: Path) -> Path:
+    table().to_parquet(folder / "birds.parquet")
+    return folder / "birds.parquet"
+
+
+def as_feature_file(folder: Path) -> Path:
+    np.savez(folder / "birds.npz", X=X, y=Y[:, 2])
+    return folder / "birds.npz"
+
+
+def as_h5ad(folder: Path) -> Path:
+    obs = table()[RANKS].rename(columns={"species": "cell_type"})
+    adata = anndata.AnnData(X, obs=obs.set_index(pd.Index([f"cell {i}" for i in range(len(X))])))
+    adata.write_h5ad(folder / "cells.h5ad")
+    return folder / "cells.h5ad"
+
+
+@pytest.mark.parametrize("make", [as_csv, as_parquet, as_feature_file, as_h5ad])
+def test_the_same_three_lines_on_every_kind_of_file(make: Callable[[Path], Path], tmp_path: Path) -> None:
+    model = hace.fit(make(tmp_path), hierarchy=TREE, quiet=True)
+    answers = model.predict(NEW)
+    model.save(tmp_path / "birds.hace")
+    assert list(answers.columns) == ["answer", "rank", "confidence"]
+    known = answers.answer.notna()
+    right = [a in row for a, row in zip(answers.answer[known], TRUTH[known], strict=True)]
+    assert np.mean(right) > 0.9
+    assert answers["rank"][known].isin(RANKS).all()
+    assert answers[~known].isna().all(axis=None)
+    pd.testing.assert_frame_equal(hace.load(tmp_path / "birds.hace").predict(NEW), answers)
+
+
+def test_arrays_frames_and_a_taxonomy_in_the_columns_agree() -> None:
+    from_arrays = hace.fit(X, Y[:, 2], TREE, quiet=True)
+    from_paths = hace.fit(X, [" > ".join(row) for row in Y], quiet=True)
+    from_table = hace.fit(table(), quiet=True)
+    assert from_table.hierarchy.level_names == tuple(RANKS)
+    for model in (from_paths, from_table):
+        assert set(model.hierarchy.nodes) == set(TREE.nodes)
+    assert from_paths.predict(NEW, None).answer.tolist() == from_arrays.predict(NEW, None).answer.tolist()
+    assert from_table.feature_names == [f"m{i}" for i in range(8)]
+
+
+def test_labels_may_end_at_any_rank() -> None:
+    data = table()
+    vague = np.random.default_rng(0).random(len(data))
+    data.loc[vague < 0.4, "species"] = None
+    data.loc[vague < 0.2, "genus"] = None
+    model = hace.fit(data, quiet=True)
+    assert model.findings.coarse == pytest.approx(0.5, abs=0.1)  # nothing coarse is held out
+    assert model.findings.coarse_gain is not None
+    right = model.predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
+    assert right.mean() > 0.8
+
+
+def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
+    model = hace.fit(X, Y[:, 2], TREE)
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == str(model).splitlines()
+    assert [line.split(":")[0] for line in lines] == [
+        "How good",
+        "Guarantee",
+        "Taxonomy",
+        "Coarse",
+        "Watch",
+        "Next",
+    ]
+    assert "95% not false" in lines[1]
+    assert "plain logistic regression" in lines[2]
+
+
+def test_the_users_splits_are_honoured() -> None:
+    split = np.array(["train", "val", "test"])[np.arange(len(X)) % 3]
+    model = hace.fit(table().assign(split=split), quiet=True)
+    assert model.findings.samples == {"train": 120, "calibration": 120, "test": 120}
+    guarantee = model.classifier.guarantee(0.95)
+    assert guarantee.samples == 120
+
+
+def test_small_data_say_what_could_not_be_done() -> None:
+    model = hace.fit(X[:18], Y[:18, 2], TREE, quiet=True)
+    assert model.findings.samples == {"train": 18, "calibration": 0, "test": 0}
+    assert "none" in str(model).splitlines()[1]
+    with pytest.raises(ConfigError, match=r"accuracy=0.95 cannot be guaranteed. .*accuracy=None"):
+        model.predict(NEW)
+    assert model.predict(NEW, None).answer.notna().all()
+    assert model.predict(NEW, threshold=0.9).shape == (120, 3)
+
+
+def test_a_guarantee_that_test_samples_break_is_called_broken() -> None:
+    """The test split comes from elsewhere: other cameras, say."""
+    x, y = samples(120)
+    split = np.array(["train", "train", "val", "test"])[np.arange(len(x)) // 6 % 4]
+    fine = hace.fit(x, y[:, 2], TREE, split=split, quiet=True)
+    assert fine.findings.broken == ""
+    x[split == "test"] += np.random.default_rng(2).normal(size=(int((split == "test").sum()), 8)) * 4
+    model = hace.fit(x, y[:, 2], TREE, split=split, quiet=True)
+    assert "false answer, guaranteed at most 5%" in model.findings.broken
+    assert "groups" in model.findings.broken
+    assert "BROKEN" in str(model)
+
+
+def test_groups_are_whole_and_guarantees_are_about_new_ones() -> None:
+    x, y = samples(200)
+    site = (np.arange(len(x)) // 12).astype(str)  # 100 sites
+    model = hace.fit(x, y[:, 2], TREE, groups=site, quiet=True)
+    record = model.classifier.guarantee(0.95)
+    assert record.groups == "new"
+    assert record.num_groups >= 19
+
+
+def test_other_programs_read_the_file(tmp_path: Path) -> None:
+    model = hace.fit(X, Y[:, 2], TREE, quiet=True)
+    model.save(tmp_path / "birds.hace")
+    predictor = Predictor.from_run(tmp_path / "birds.hace")
+    answers = predictor.predict(NEW, accuracy=0.95).answers
+    assert answers.ids == model.predict(NEW).answer.tolist()
+
+
+def test_the_same_data_give_the_same_model(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        hace.fit(X, Y[:, 2], TREE, quiet=True).save(tmp_path / f"{name}.hace")
+    one, other = (hace.load(tmp_path / f"{name}.hace").classifier for name in ("a", "b"))
+    np.testing.assert_array_equal(one.coef_, other.coef_)
+
+
+def test_evaluation_on_other_data() -> None:
+    model = hace.fit(table(), quiet=True)
+    found = model.evaluate(table(NEW, TRUTH))
+    right = model.predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
+    assert found.values["leaves", "top-1"] == pytest.approx(right.mean())
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"data": X}, "y must hold the labels"),
+    ({"data": X, "y": Y[:5, 2]}, "y must have one entry for each of the 360 samples. Got 5"),
+    ({"data": X, "y": np.full(360, "gull")}, "Labels must be of two classes or more. Got samples of 1"),
+    ({"data": X, "y": np.full(360, None)}, "y must hold labels. Got none"),
+    (
+        {"data": X, "y": np.where(Y[:, 2] == "kittiwake", "kitiwake", Y[:, 2]), "hierarchy": TREE},
+        "kitiwake.*Did you mean",
+    ),
+    (
+        {"data": X, "y": Y[:, 2], "hierarchy": TREE, "split": np.full(360, "test")},
+        "split must have training samples",
+    ),
+    (
+        {"data": X, "y": Y[:, 2], "hierarchy": TREE, "split": np.full(360, "fold 1")},
+        "split must be train, val or test",
+    ),
+    ({"data": np.where(X > 5, np.nan, X), "y": Y[:, 2]}, "Features must be finite. .* samples hold NaN"),
+    ({"data": table().drop(columns=RANKS)}, "must have a column of labels, or one per rank.*label="),
+    ({"data": table(), "label": "specis"}, "label must be a column.*Did you mean 'species'"),
+    ({"data": table()[RANKS]}, "must have columns of numbers"),
+    (
+        {"data": table().assign(m3=["1.5"] * 359 + ["tall"])},
+        "'m3' must hold numbers. 1 of 360 are not; the first is 'tall' in row 359",
+    ),
+    ({"data": table().assign(genus=[None] + ["Larus"] * 359)}, "gaps only at its end"),
+    ({"data": "no-such.csv"}, "There is no no-such.csv"),
+    ({"data": 3}, "Data must be one of these: .*Got int"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=[words[:40] for _, words in BAD])
+def test_bad_data_are_refused_in_words(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(HaceError, match=f"(?s){words}"):
+        hace.fit(quiet=True, **arguments)
+
+
+def test_new_data_must_have_the_features_of_the_training(tmp_path: Path) -> None:
+    model = hace.fit(table(), quiet=True)
+    with pytest.raises(DataError, match=r"8 columns of the training\. 1 are missing: 'm2'"):
+        model.predict(table(NEW, TRUTH).drop(columns="m2"))
+    with pytest.raises(DataError, match=r"New data must have 8 features, as in training\. Got 3"):
+        model.predict(NEW[:, :3])
+    shuffled = table(NEW, TRUTH)[[*RANKS, *(f"m{i}" for i in range(7, -1, -1))]]
+    assert model.predict(shuffled).equals(model.predict(NEW))
+    with pytest.raises(ConfigError, match=r"path must end in \.hace"):
+        model.save(tmp_path / "birds.pt")
+    with pytest.raises(FormatError, match="There is no file"):
+        hace.load(tmp_path / "birds.hace")
+    model.classifier.save(tmp_path / "clf.hace")
+    with pytest.raises(FormatError, match=r"HACEClassifier.load"):
+        hace.load(tmp_path / "clf.hace")
+
+
+def test_a_class_with_one_sample_trains_and_is_told() -> None:
+    keep = np.flatnonzero((Y[:, 2] != "kittiwake") | (np.arange(360) == 2))
+    model = hace.fit(X[keep], Y[keep, 2], TREE, quiet=True)
+    assert any("single sample" in note for note in model.findings.notes)
+    assert "kittiwake" not in model.classifier.unseen_classes_
+
+
+def test_classes_of_a_larger_taxonomy_that_have_no_sample_are_no_answers() -> None:
+    wide = Hierarchy.from_paths([*SPECIES, ("auks", "Alca", "razorbill")], level_names=RANKS)
+    model = hace.fit(X, Y[:, 2], wide, quiet=True)
+    assert set(model.hierarchy.leaves) == set(TREE.leaves)
+    assert any("1 of 7 classes of the taxonomy have no sample" in note for note in model.findings.notes)
