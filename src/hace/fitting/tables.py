@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.data.dataset import GROUP_WORDS, SPLIT_NAMES
+from hace.data.loading import GROUP_WORDS
+from hace.data.splitting import SPLIT_NAMES
 from hace.errors import ConfigError, DataError, listed, nearest
 
 if TYPE_CHECKING:

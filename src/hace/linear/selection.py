@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.decisions.calibration import fit_temperature
+from hace.decisions.temperature import fit_temperature
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
