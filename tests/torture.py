@@ -70,7 +70,7 @@ def workloads(place: Path) -> dict[str, Workload]:
     loader = arguments(epochs=2, checkpoint_steps=1, image_size=48, workers=2)
     study = [*plants_study(place), "--methods", "sce,hace", "--rates", "1,8", "--seeds", "1"]
     study += ["--only", "dilution=0.5,None"]
-    probe = "probe --data synthetic-features --loss cross_entropy hace --lr 1 2 4 --epochs 40".split()
+    probe = "probe --data synthetic-features --loss cross_entropy,hace --lr 1,2,4 --epochs 40".split()
     # The sockets of Ray must have short names.
     ray, slurm = Path(tempfile.mkdtemp(prefix="hace-", dir="/tmp")), FakeSlurm(place / "slurm")
 

@@ -11,6 +11,7 @@ import math
 import types
 from collections.abc import Callable, Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from hace.errors import ConfigError, nearest
@@ -30,7 +31,7 @@ AT_LEAST_ONE = Rule("at least 1", lambda v: v >= 1)
 POSITIVE = Rule("more than 0", lambda v: v > 0)
 RATE = Rule("more than 0 and below 1e30", lambda v: 0 < v < 1e30)  # beyond, float32 has no room for a step
 SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
-_TYPES = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing"}
+_TYPES = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing", Path: "a path"}
 
 
 def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
@@ -152,6 +153,31 @@ def _tidy(value: Any, hint: Any) -> Any:
         except (ValueError, OverflowError):
             return value
     return value
+
+
+def from_text(text: str, hint: Any) -> Any:
+    """Text from a command line as a value of a type; as it is where it is none.
+
+    Example:
+        >>> from_text("3", int | None), from_text("none", int | None), from_text("3", str), from_text("x", float)
+        (3, None, '3', 'x')
+    """
+    for choice, origin, arguments in _choices(hint):
+        value: Any = text
+        if origin is Literal:
+            value = next((argument for argument in arguments if str(argument) == text), text)
+        elif choice is bool:
+            value = {"true": True, "false": False}.get(text.lower(), text)
+        elif choice is type(None):
+            value = None if text.lower() in ("none", "null") else text
+        elif choice in (int, float):
+            try:
+                value = choice(text)
+            except ValueError:
+                continue
+        if _fits(value, choice, origin, arguments):
+            return value
+    return text
 
 
 def fits(value: Any, hint: Any) -> bool:

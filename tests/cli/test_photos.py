@@ -45,7 +45,7 @@ DATA = "-o test=0.25"
 def test_check_lists_all_broken_photos(
     photos: Path, broken: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"data folders --root {photos} {DATA} --check".split()
+    words = f"data folders --data-root {photos} {DATA} --check".split()
     assert cli.main(words) == 2
     said = capsys.readouterr()
     assert "3 of 24 are not; they are listed above" in said.err
@@ -68,7 +68,7 @@ def test_check_tells_what_is_odd(photos: Path, capsys: pytest.CaptureFixture[str
         "robin/9.png",
     ):  # one photo in three classes, one of which has no other
         (photos / name).write_bytes((photos / "rook/5.png").read_bytes())
-    assert cli.main(f"data folders --root {photos} --check".split()) == 0
+    assert cli.main(f"data folders --data-root {photos} --check".split()) == 0
     said = capsys.readouterr().out
     assert "turned by EXIF orientation: 1" in said
     assert "classes with one image, which cannot both train and test: 'jay'" in said
@@ -84,7 +84,7 @@ def test_check_finds_photos_in_two_splits_under_other_names(
         (photos / "test" / name).mkdir(parents=True)
         copied = (photos / "train" / name / "4.png").read_bytes()
         (photos / "test" / name / "IMG_1.png").write_bytes(copied)
-    assert cli.main(f"data folders --root {photos} --check".split()) == 2
+    assert cli.main(f"data folders --data-root {photos} --check".split()) == 2
     said = capsys.readouterr().err
     assert "3 are in two: 'train: train/crow/4.png' and 'test: test/crow/IMG_1.png'" in said
 
@@ -94,7 +94,7 @@ def test_features_skip_broken_photos_and_a_second_visit_is_short(
 ) -> None:
     weights = save_weights(VIT, tmp_path / "vit.safetensors", img_size=SIZE)
     words = (
-        f"features --data folders --root {photos} {DATA} --model {VIT} --checkpoint {weights} --image-size 32"
+        f"features --data folders --data-root {photos} {DATA} --model {VIT} --checkpoint {weights} --image-size 32"
     )
     words += f" --out {tmp_path / 'features'}"
     assert cli.main(words.split()) == 2
@@ -119,13 +119,13 @@ def test_features_skip_broken_photos_and_a_second_visit_is_short(
 def test_training_skips_broken_photos(
     photos: Path, broken: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = f"train --data folders --root {photos} {DATA} --model test_vit --image-size 32 --epochs 1 --batch-size 8"
+    words = f"train --data folders --data-root {photos} {DATA} --model test_vit --image-size 32 --epochs 1 --batch-size 8"
     assert cli.main(f"{words} --out {tmp_path / 'run'}".split()) == 2
     assert "the image cannot be read" in capsys.readouterr().err
     assert cli.main(f"{words} --skip-broken --out {tmp_path / 'skipped'}".split()) == 0
     said = capsys.readouterr()
     assert all(name in said.err for name in broken)
-    assert cli.main(f"evaluate --run {tmp_path / 'skipped'}".split()) == 0
+    assert cli.main(f"evaluate {tmp_path / 'skipped'}".split()) == 0
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def seasons(tmp_path: Path) -> tuple[Path, str]:
                 pixels[..., k % 3] += 120
                 Image.fromarray(pixels).save(folder / f"{i}.png")
     weights = save_weights(VIT, tmp_path / "vit.safetensors", img_size=SIZE)
-    words = f"features --data folders --root {tmp_path}/2026 --hierarchy {tmp_path}/tree.csv -o test=0.2 --model {VIT}"
+    words = f"features --data folders --data-root {tmp_path}/2026 --hierarchy {tmp_path}/tree.csv -o test=0.2 --model {VIT}"
     assert cli.main(f"{words} --checkpoint {weights} --image-size 32 --out {tmp_path}/features".split()) == 0
     words = f"probe --features {tmp_path}/features --validation 0.3 --epochs 20 --out {tmp_path}/runs"
     assert cli.main(words.split()) == 0
@@ -223,7 +223,7 @@ def test_lists_as_spreadsheets_write_them(photos: Path, capsys: pytest.CaptureFi
     rows = ["path;label", "Bläßhuhn/0.png;Bläßhuhn", "rook/1.png;rook", "rook/2.png;rock"]
     (photos / "list.csv").write_bytes("\r\n".join(rows).encode("latin-1"))
     (photos / "tree.csv").write_bytes("id;parent\nbirds;\nrook;birds\nBläßhuhn;birds\n".encode("latin-1"))
-    words = f"data manifest --root {photos}/list.csv --hierarchy {photos}/tree.csv".split()
+    words = f"data manifest --data-root {photos}/list.csv --hierarchy {photos}/tree.csv".split()
     assert cli.main(words) == 2
     assert "-o encoding=latin-1" in capsys.readouterr().err
     words += ["-o", "encoding=latin-1"]
@@ -240,7 +240,7 @@ def test_hints_about_a_hierarchy_work_where_they_are_printed(
     photos: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (photos / "tree.csv").write_text("group\tkind\ncrows\tcrow\ncrows\trook\nthrushes\trobin\n")
-    words = f"data folders --root {photos} --hierarchy {photos}/tree.csv".split()
+    words = f"data folders --data-root {photos} --hierarchy {photos}/tree.csv".split()
     assert cli.main(words) == 2
     said = capsys.readouterr().err
     assert r"-o 'delimiter=\t'" in said

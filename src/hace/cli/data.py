@@ -1,27 +1,14 @@
-"""Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
-two differ. Lists and counts are compared with the files; --check also opens every image.
-
-Examples:
-  hace data synthetic                                       synthetic, needs no files
-  hace data cifar100 --root data --download                 fetch it into data/, then print its table
-  hace data aircraft --root data --check                    open every image, look for images in two splits
-  hace data nabirds --root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
-  hace data folders --root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
-  hace data folders --root photos -o test=0.2               husky/1.jpg, ...: a fifth of each class is the test
-  hace data manifest --root list.csv --hierarchy tree.csv   columns path, label, split
-  hace data camera-traps --root images.csv --hierarchy tree.csv -o detections=md.json    labels, sites, boxes of animals
-  hace data features --root f.npz --hierarchy tree.csv      arrays X, y, split
-"""
+"""`hace data`: describe, download and check datasets."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 
-from hace.cli.options import Parser, add_dataset, dataset_of
+from hace.cli.engine import With
+from hace.cli.options import DataOptions
 from hace.errors import DataError, listed
 
 if TYPE_CHECKING:
@@ -31,32 +18,49 @@ if TYPE_CHECKING:
 MOST_NOTES = 20
 
 
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    parser.option("name", "NAME", "cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...")
-    add_dataset(parser)
-    about = "open every image, look for odd and broken ones, for the same image twice and for doubtful labels"
-    parser.flag("--check", about)
-    parser.flag("--skip-broken", "with --check: images that cannot be read are listed, and no error")
+def data(
+    name: str,
+    /,
+    *,
+    dataset: DataOptions = DataOptions(),
+    check: bool = False,
+    skip_broken: Annotated[bool, With("--check")] = False,
+) -> None:
+    """Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
+    two differ. Lists and counts are compared with the files; --check also opens every image.
 
+    Examples
+      hace data synthetic                                            synthetic, needs no files
+      hace data cifar100 --data-root data --download                 fetch it into data/, then print its table
+      hace data aircraft --data-root data --check                    open every image, look for images in two splits
+      hace data nabirds --data-root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
+      hace data folders --data-root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
+      hace data folders --data-root photos -o test=0.2               husky/1.jpg, ...: a fifth of each class is the test
+      hace data manifest --data-root list.csv --hierarchy tree.csv   columns path, label, split
+      hace data camera-traps --data-root images.csv --hierarchy tree.csv -o detections=md.json
+                                                                     labels, sites, boxes of animals
+      hace data features --data-root f.npz --hierarchy tree.csv      arrays X, y, split
 
-def run(args: argparse.Namespace) -> None:
-    """Load, print, and check if asked."""
+    Args:
+        name: A dataset: cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...
+        check: Open every image, look for odd and broken ones, for the same image twice and for doubtful labels.
+        skip_broken: List images that cannot be read instead of failing.
+    """
     from hace.data import DATASETS
     from hace.paper.printed import data_text
 
-    data = dataset_of(args.name, args)
-    print(data_text(data, args.name))
-    if "test" not in data.splits and "test" in DATASETS[args.name].options:
+    loaded = dataset.load(name)
+    print(data_text(loaded, name))
+    if "test" not in loaded.splits and "test" in DATASETS[name].options:
         print(
             "no test split: a study needs one. -o test=0.2 holds out a fifth of each class; give it to `hace features`, "
             "`hace train` and `hace study` too"
         )
-    if args.check:
-        print(f"\n{check(data, DATASETS[args.name].official, args.skip_broken)}")
+    if check:
+        print(f"\n{image_report(loaded, DATASETS[name].official, skip_broken)}")
 
 
-def check(data: Dataset[Any], official: bool, skip_broken: bool = False) -> str:
+def image_report(data: Dataset[Any], official: bool, skip_broken: bool = False) -> str:
     """What opening every image shows; an error where some are broken or in two splits."""
     from hace.data.dataset import duplicates
     from hace.data.split import Features

@@ -1,7 +1,7 @@
 """The `hace` command: finds the subcommand, runs it, and turns errors into one message and an exit code.
 
-Neither this module nor those of the subcommands import torch at the top: `hace --help` answers at once, and whatever takes
-time, imports included, runs inside `main`, where Ctrl-C is caught.
+Only the module of the command that was asked for is imported: `hace --help` answers at once, and whatever takes time, imports
+included, runs inside `main`, where Ctrl-C is caught.
 """
 
 from __future__ import annotations
@@ -15,89 +15,129 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from cyclopts import App, CycloptsError, Group
+
 from hace import __version__
-from hace.cli.options import ConfigParser, Parser
+from hace.cli.engine import build_app, in_one_line
 from hace.errors import ConfigError, GroupWarning, HaceError, nearest, printable, shorten
 from hace.files.reading import out_of_memory, reason
 
 DESCRIPTION = """\
 Cross-entropy that knows your taxonomy: hierarchies, losses, decisions and metrics.
-"""
 
-EPILOG = """\
-examples:
+Examples
   hace hierarchy cifar100                        look at a taxonomy
   hace hierarchy taxonomy.csv --plot tree.html   draw your own
   hace evaluate --hierarchy taxonomy.csv --scores logits.npy --labels y.npy
                                                  all metrics of any model
   hace COMMAND --help                            what a command does, with examples
+  hace COMMAND --help-all                        the same with every option
 
-exit codes: 0 success, 1 a training diverged or a run failed, 2 bad input or options, disk full or out of memory,
-70 a bug in hace, 130 stopped by Ctrl-C, 143 by SIGTERM
+Exit codes: 0 success, 1 a training diverged or a run failed, 2 bad input or options, disk full or out of memory, 70 a bug in
+hace, 130 stopped by Ctrl-C, 143 by SIGTERM.
 
 HACE_MAX_MEMORY=4G raises the limit of 1 GiB on the memory of an input file; HACE_TRACEBACK=1 shows the traceback of a bug.
 """
 
+MAKE, USE, COMPARE, PARTS = (
+    Group(name, sort_key=place) for place, name in enumerate(("Make a model", "Use it", "Compare", "Parts"))
+)
+
 
 class Command(NamedTuple):
-    """A subcommand; its module has a docstring, which is its help, `add_arguments`, `run`, and PARSER if not `Parser`."""
+    """A subcommand: the function of the same name in the module of that name, whose docstring is its help."""
 
     name: str
+    group: Group
     help: str  # in one line
     memory: str  # what to lower when memory runs out
-    module: str = ""
 
-    def load(self) -> Any:
-        """Its module."""
-        return importlib.import_module(self.module or f"hace.cli.{self.name}")
-
-    def parser(self) -> Parser | ConfigParser:
-        """The parser of its options."""
-        module = self.load()
-        make = getattr(module, "PARSER", Parser)
-        description, _, examples = (module.__doc__ or "").partition("\nExamples:")
-        parser = make(prog=f"hace {self.name}", description=description, epilog=f"examples:{examples}")
-        module.add_arguments(parser)
-        return parser
+    def load(self) -> Callable[..., None]:
+        """Its function."""
+        return getattr(importlib.import_module(f"hace.cli.{self.name}"), self.name)
 
 
 # To add a command, add a line.
 COMMANDS = (
-    Command("hierarchy", "summarise, convert or draw a hierarchy", "the number of nodes"),
-    Command("data", "describe, download or check a dataset", "the size of the dataset"),
-    Command("features", "compute the features of a frozen model", "--batch-size or --workers"),
-    Command("probe", "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"),
-    Command("train", "train a model end to end on images", "--batch-size or --workers"),
-    Command("study", "run a whole comparison, on a laptop or a cluster", "--workers, or --set batch_size=N"),
+    Command("train", MAKE, "train a model end to end on images", "--batch-size or --workers"),
+    Command("predict", USE, "classify new images with a finished run", "--batch-size or --workers"),
     Command(
-        "unseen", "what does a model say about classes it has never seen?", "--epochs, or fewer --methods"
+        "serve", USE, "try a model in the browser, or use it as an API", "--device, or the size of the model"
     ),
-    Command("report", "write the report of a study: a page, tables, figures", "the number of studies"),
-    Command("export", "write a finished run as one file", "the size of the model"),
-    Command("calibrate", "calibrate confidence, with thresholds that keep a guarantee", "the rows per file"),
-    Command("predict", "classify new images with a finished run", "--batch-size or --workers"),
-    Command("serve", "try a model in the browser, or use it as an API", "--device, or the size of the model"),
-    Command("evaluate", "compute all metrics for any model's scores", "--replicates, or the rows per file"),
-    Command("demo", "does the hierarchy help? a study in two minutes", "--workers"),
+    Command(
+        "evaluate", USE, "compute all metrics for any model's scores", "--replicates, or the rows per file"
+    ),
+    Command("export", USE, "write a finished run as one file", "the size of the model"),
+    Command(
+        "study",
+        COMPARE,
+        "run a whole comparison, on a laptop or a cluster",
+        "--workers, or --set batch_size=N",
+    ),
+    Command("demo", COMPARE, "does the hierarchy help? a study in two minutes", "--workers"),
+    Command("hierarchy", PARTS, "summarise, convert or draw a hierarchy", "the number of nodes"),
+    Command("data", PARTS, "describe, download or check a dataset", "the size of the dataset"),
+    Command("features", PARTS, "compute the features of a frozen model", "--batch-size or --workers"),
+    Command(
+        "probe", PARTS, "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"
+    ),
+    Command(
+        "calibrate", PARTS, "calibrate confidence, with thresholds that keep a guarantee", "the rows per file"
+    ),
+    Command(
+        "unseen",
+        PARTS,
+        "what does a model say about classes it has never seen?",
+        "--epochs, or fewer --methods",
+    ),
+    Command("report", PARTS, "write the report of a study: a page, tables, figures", "the number of studies"),
 )
 
 
+def application(argv: Sequence[str], commands: Sequence[Command] | None = None) -> App:
+    """The application, with the command that was asked for loaded; the others only have their line in --help."""
+    commands = COMMANDS if commands is None else commands
+    app = build_app("hace", DESCRIPTION, list(argv), version=f"hace {__version__}")
+    for place, command in enumerate(commands):
+        about: dict[str, Any] = {"name": command.name, "group": command.group, "sort_key": place}
+        if argv and argv[0] == command.name:
+            app.command(command.load(), **about)
+        else:
+            app.command(App(help=command.help, **about))
+    return app
+
+
+def parsed(argv: Sequence[str], commands: Sequence[Command] | None = None) -> Callable[[], Any]:
+    """What the words of a command line ask for, ready to be called.
+
+    Raises:
+        ConfigError: The options are wrong.
+    """
+    name = f"hace {argv[0]}" if argv else "hace"
+    app = application(argv, commands)
+    try:
+        function, bound, _ = app.parse_args(list(argv), print_error=False, exit_on_error=False)
+    except CycloptsError as error:
+        raise ConfigError(in_one_line(error, name)) from None
+    return lambda: function(*bound.args, **bound.kwargs)
+
+
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; the exit code, as EPILOG explains them. All messages go to stderr."""
+    """Run the command line; the exit code, as DESCRIPTION explains them. All messages go to stderr."""
     argv = sys.argv[1:] if argv is None else argv
     memory = ""
     try:
-        command = next((command for command in COMMANDS if argv and command.name == argv[0]), None)
-        if command is None:
-            return without_command(argv)
-        memory = command.memory
-        args = command.parser().parse_args(argv[1:])
-        if getattr(args, "out", None) == "":
-            raise ConfigError("--out must be a path. Got ''.")
+        if not argv:
+            application(argv).help_print([], console=_error_console())
+            return 2
+        command = next((command for command in COMMANDS if command.name == argv[0]), None)
+        if command is None and not argv[0].startswith("-"):
+            raise ConfigError(_unknown_command(argv[0]))
+        memory = "" if command is None else command.memory
         with warnings.catch_warnings():
             warnings.simplefilter("default", GroupWarning)
             warnings.showwarning = _shown(warnings.showwarning)
-            command.load().run(args)
+            parsed(argv)()
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
     except BrokenPipeError:
         # The reader has seen enough (`hace ... | head`). Without the empty stdout Python would complain again at exit.
@@ -152,19 +192,13 @@ def from_ctrl_c(error: BaseException | None) -> bool:
     return error is not None
 
 
-def without_command(argv: Sequence[str]) -> int:
-    """Answer --help, --version, no words at all, or words that begin with none of the commands."""
-    parser = Parser(prog="hace", description=DESCRIPTION, epilog=EPILOG)
-    parser.add_argument("--version", action="version", version=f"hace {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="COMMAND")
-    for command in COMMANDS:
-        subparsers.add_parser(command.name, help=command.help)
-    if not argv:
-        parser.print_help(sys.stderr)
-        return 2
-    if not argv[0].startswith("-"):
-        names = [command.name for command in COMMANDS]
-        likely = nearest(argv[0], names) or f" Known: {', '.join(names)}."
-        raise ConfigError(f"{argv[0]!r} is not a command.{likely} hace --help describes them.")
-    parser.parse_args(argv)
-    return 0
+def _error_console() -> Any:
+    from rich.console import Console
+
+    return Console(stderr=True)
+
+
+def _unknown_command(word: str) -> str:
+    names = [command.name for command in COMMANDS]
+    likely = nearest(word, names) or f" Known: {', '.join(names)}."
+    return f"{word!r} is not a command.{likely} hace --help describes them."

@@ -1,94 +1,138 @@
-"""Compute the features of all images of a dataset with a frozen timm model, or of texts with a sentence encoder, once, and
-store them for linear probes. Stopped at any point, the same command resumes and ends with the same bytes.
-
-Examples:
-  hace features --data cifar100 --root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
-  hace features --data cifar100 --root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
-  hace features --data folders --root photos --hierarchy tree.csv --model resnet50 --out F
-  hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
-  hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
-  torchrun --nproc-per-node 4 -m hace features --data nabirds --root data --model resnet50 --dtype bf16 --out F
-
-Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
-come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing are
-refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as the
-model's authors do.
-Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split. --encoder is minilm,
-a model of sentence-transformers (--checkpoint: its folder), or tfidf, which learns its words from the training texts.
-"""
+"""`hace features`: the features of images or texts, computed once and stored."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
+from typing import Annotated, Any, Literal
 
-from hace.cli.options import Parser, add_dataset, add_device, dataset_of, pick_device
+from hace.cli.engine import With, Without, more
+from hace.cli.options import DataOptions, Device
 from hace.errors import ConfigError, DataError
 
-
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    add = parser.option
-    add("--data", "NAME", "what `hace data` reads: cifar100, synthetic, a folder, ...")
-    add_dataset(parser)
-    add("--model", "NAME", "a timm model, with or without the tag of its weights")
-    add("--text", "FILE", "texts in place of images: a .csv or .tsv table")
-    add("--column", "NAME", "the column of the texts (default: text)", default="text")
-    add("--encoder", "NAME", "minilm, tfidf, or a model of sentence-transformers")
-    add("--out", "FOLDER", "where to store the features: a new folder, or one to resume", required=True)
-    add("--checkpoint", "FILE", "weights: .safetensors, or a torch file of tensors (default: the hub)")
-    about = "class token, mean over positions, or what the model's classifier sees (default: auto)"
-    add("--pool", ("auto", "token", "avg"), about, default="auto")
-    add("--image-size", "PIXELS", "input size (default: the model's own; DINOv2: 224)", type=int)
-    add("--crop-pct", "P", "share that the centre crop keeps (default: the model's own)", type=float)
-    add("--dtype", ("float32", "bf16"), "bf16 computes under autocast", default="float32")
-    add("--batch-size", "N", "images per batch (default: 64)", type=int, default=64)
-    about = "images per file, the most to compute again after a kill (default: 1024)"
-    add("--shard-size", "N", about, type=int, default=1024)
-    parser.flag("--skip-broken", "leave out images that cannot be read, and list them at the end")
-    add_device(parser)
+_IMAGES, _TEXTS = With("--model"), With("--text")
 
 
-def run(args: argparse.Namespace) -> None:
-    """Load data and model, extract, and print what is stored."""
-    from hace.data import DATASETS, Features
-    from hace.data.dataset import broken_text, without_broken
-    from hace.lab.features.backbones import load_backbone
-    from hace.lab.features.extraction import extract
-    from hace.lab.features.store import FeatureStore, known_images, stored
-    from hace.lab.runs.process import processes, progress
+def features(
+    *,
+    out: Path,
+    data: Annotated[str | None, _IMAGES, Without("--text")] = None,
+    model: Annotated[str | None, With("--data")] = None,
+    dataset: DataOptions = DataOptions(),
+    text: Annotated[Path | None, With("--encoder")] = None,
+    encoder: Annotated[str | None, _TEXTS] = None,
+    column: Annotated[str, _TEXTS] = "text",
+    checkpoint: Path | None = None,
+    readout: Annotated[Literal["auto", "token", "avg"], _IMAGES, more] = "auto",
+    image_size: Annotated[int | None, _IMAGES, more] = None,
+    crop_pct: Annotated[float | None, _IMAGES, more] = None,
+    dtype: Annotated[Literal["float32", "bf16"], _IMAGES, more] = "float32",
+    batch_size: int = 64,
+    shard_size: Annotated[int, more] = 1024,
+    skip_broken: Annotated[bool, _IMAGES] = False,
+    on: Device = Device(),
+) -> None:
+    """Compute the features of all images of a dataset with a frozen timm model, or of texts with a sentence encoder, once, and
+    store them for linear probes. Stopped at any point, the same command resumes and ends with the same bytes.
+
+    Examples
+      hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
+      hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
+      hace features --data folders --data-root photos --hierarchy tree.csv --model resnet50 --out F
+      hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
+      hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
+      torchrun --nproc-per-node 4 -m hace features --data nabirds --data-root data --model resnet50 --dtype bf16 --out F
+
+    Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
+    come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing are
+    refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as the
+    model's authors do.
+
+    Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split.
+
+    Args:
+        out: Where to store the features: a new folder, or one to resume.
+        data: A dataset of images that `hace data` reads: cifar100, folders, synthetic, ...
+        model: A timm model, with or without the tag of its weights.
+        text: Texts in place of images: a .csv or .tsv table.
+        encoder: minilm, tfidf, which learns its words from the training texts, or a model of sentence-transformers.
+        column: The column of the texts.
+        checkpoint: Weights: .safetensors, a torch file of tensors, or a folder of sentence-transformers (default: the hub).
+        readout: Class token, mean over positions, or what the model's classifier sees.
+        image_size: Input size in pixels (default: the model's own; DINOv2: 224).
+        crop_pct: Share of the image that the centre crop takes (default: the model's own).
+        dtype: bf16 computes under autocast.
+        batch_size: Images per batch.
+        shard_size: Images per file, the most to compute again after a kill.
+        skip_broken: Leave out images that cannot be read, and list them at the end.
+    """
+    from hace.lab.runs.process import processes
 
     rank, world, local_rank = processes()
-    device, workers = pick_device(args, local_rank)
-    named = [option for option in ("data", "model", "text", "encoder") if getattr(args, option) is not None]
-    if named not in (["data", "model"], ["text", "encoder"]):
-        said = ", ".join(f"--{option}" for option in named) or "neither"
-        raise ConfigError(f"Give images (--data and --model) or texts (--text and --encoder). Got {said}.")
-    if args.text is not None:
-        return encode_texts(args, device)
-    dataset = dataset_of(args.data, args)
+    device, workers = on.pick(local_rank)
+    sizes: dict[str, Any] = {"batch_size": batch_size, "shard_size": shard_size}
+    if text is not None and encoder is not None:
+        texts = dataset.load("texts", data_root=text, column=column)
+        return _encode_texts(texts, encoder, checkpoint, device, out, sizes)
+    if data is None or model is None:
+        raise ConfigError(
+            "hace features must have images (--data and --model) or texts (--text and --encoder). Got neither."
+        )
+    images = _images(data, dataset, out, skip_broken)
+    about = {"readout": readout, "dtype": dtype, "image_size": image_size, "crop_pct": crop_pct}
+    _encode_images(
+        images, model, checkpoint, device, out, about, {**sizes, "workers": workers}, (rank, world)
+    )
+
+
+def _images(name: str, options: DataOptions, out: Path, skip_broken: bool) -> Any:
+    """The images of a dataset; broken ones are refused, or left out, before an hour of work and not after it."""
+    from hace.data import DATASETS, Features
+    from hace.data.dataset import without_broken
+    from hace.lab.features.store import known_images
+
+    dataset = options.load(name)
     if any(isinstance(split, Features) for split in dataset.splits.values()):
-        said = f"{dataset.name} holds features already: give it to `hace probe`."
-        raise ConfigError(f"--data must hold images. {said}")
-    if args.skip_broken or not DATASETS[args.data].official:  # before an hour of work, not after it
-        dataset = without_broken(dataset, known_images(Path(args.out), aside=False))
-        if dataset.broken and not args.skip_broken:
+        raise ConfigError(
+            f"--data must hold images. {dataset.name} holds features already: give it to `hace probe`."
+        )
+    if skip_broken or not DATASETS[name].official:
+        dataset = without_broken(dataset, known_images(out, aside=False))
+        if dataset.broken and not skip_broken:
             lines = [f"{len(dataset.broken):,} images cannot be read:", *dataset.broken]
             raise DataError("\n  ".join(lines) + "\n`--skip-broken` leaves such images out.")
-    names = ("checkpoint", "pool", "dtype", "image_size", "crop_pct")
-    backbone = load_backbone(args.model, device=device, **{name: getattr(args, name) for name in names})
-    out = Path(args.out)
+    return dataset
+
+
+def _encode_images(
+    dataset: Any,
+    model: str,
+    checkpoint: Path | None,
+    device: str,
+    out: Path,
+    about: dict[str, Any],
+    sizes: dict[str, Any],
+    process: tuple[int, int],
+) -> None:
+    """The features of images, by all processes of a job."""
+    from hace.data.dataset import broken_text
+    from hace.lab.features.backbones import load_backbone
+    from hace.lab.features.extraction import extract
+    from hace.lab.features.store import FeatureStore, stored
+    from hace.lab.runs.process import progress
+
+    rank, world = process
+    pool = about.pop("readout")
+    backbone = load_backbone(model, checkpoint=checkpoint, device=device, pool=pool, **about)
     if rank == 0:
         size = backbone.preprocessing["input_size"][1]
         parameters = sum(p.numel() for p in backbone.model.parameters())
         print(
             f"{backbone.name}: {parameters / 1e6:,.1f} M parameters, {backbone.dims} features, {size} px, "
-            f"{args.dtype} on {device}, weights {backbone.weights[:12]}"
+            f"{about['dtype']} on {device}, weights {backbone.weights[:12]}"
         )
     try:
         with progress("features", "images", sys.stderr if rank == 0 else None) as start:
-            sizes = {"batch_size": args.batch_size, "shard_size": args.shard_size, "workers": workers}
             shown = start if rank == 0 else None
             complete = extract(dataset, backbone, out, **sizes, rank=rank, world=world, progress=shown)
     except KeyboardInterrupt:
@@ -103,7 +147,9 @@ def run(args: argparse.Namespace) -> None:
         print(f"rank {rank} of {world} is done; other processes still have shards to write", file=sys.stderr)
 
 
-def encode_texts(args: argparse.Namespace, device: str) -> None:
+def _encode_texts(
+    dataset: Any, encoder: str, checkpoint: Path | None, device: str, out: Path, sizes: dict[str, Any]
+) -> None:
     """The features of a table of texts."""
     from hace.files.writing import json_bytes, write_whole
     from hace.lab.features.backbones import ENCODER, TFIDF, fit_tfidf, load_encoder, tfidf_encoder
@@ -111,15 +157,13 @@ def encode_texts(args: argparse.Namespace, device: str) -> None:
     from hace.lab.features.store import FeatureStore
     from hace.lab.runs.process import progress
 
-    args.root, args.option = args.text, [*args.option, f"column={args.column}"]
-    dataset, out, state = dataset_of("texts", args), Path(args.out), None
-    if args.encoder == TFIDF and args.checkpoint is None:
-        state = fit_tfidf(dataset["train"].texts)
-        encoder = tfidf_encoder(state, out / ENCODER)
+    words = fit_tfidf(dataset["train"].texts) if encoder == TFIDF and checkpoint is None else None
+    if words is not None:
+        model = tfidf_encoder(words, out / ENCODER)
     else:
-        encoder = load_encoder(args.encoder, checkpoint=args.checkpoint, device=device)
+        model = load_encoder(encoder, checkpoint=checkpoint, device=device)
     with progress("features", "texts") as start:
-        extract(dataset, encoder, out, batch_size=args.batch_size, shard_size=args.shard_size, progress=start)
-    if state is not None:
-        write_whole(out / ENCODER, json_bytes(state))
+        extract(dataset, model, out, **sizes, progress=start)
+    if words is not None:
+        write_whole(out / ENCODER, json_bytes(words))
     print(f"{FeatureStore(out)!r} is in {out}")

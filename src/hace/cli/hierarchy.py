@@ -1,165 +1,193 @@
-"""Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in another
-format or draw it. An existing output file is replaced in one step, at the end.
-
-With --induce, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
-are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
-
-With --classes and --within, the hierarchy is the part of a taxonomy above your class names. Ids, names and synonyms match,
-whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none or
-several; correct its column id ("-" leaves a class out) and run the same command again.
-
-Examples:
-  hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
-  hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
-  hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
-  hace hierarchy pairs.txt -o order=child-parent     one edge per line, the child first
-  hace hierarchy NABirds/                            the folder of a dataset, or a tree of image folders
-  hace hierarchy taxonomy.csv --to json tree.json    convert; "-" as output writes to the terminal
-  hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
-  hace hierarchy --induce features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
-  hace hierarchy birds.csv --induce features.npz     the same over the classes of birds.csv, compared with it
-  hace hierarchy --classes names.txt --within taxdump.zip --matches m.csv --out mine.csv     names to a hierarchy
-  hace hierarchy --classes names.txt --within cl.obo --below cell --collapse --out mine.csv
-  hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
-"""
+"""`hace hierarchy`: read, make, convert and draw hierarchies."""
 
 from __future__ import annotations
 
-import argparse
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hace.cli.options import Parser, add_option, reader_options
+from cyclopts import Parameter
+
+from hace.cli.engine import With, Without, Words, more
+from hace.cli.options import Option, reader_options
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
 
 
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    add = parser.option
-    add("file", "FILE", "a file, a folder, or the built-in name cifar100", nargs="?")
-    add("--format", "FORMAT", "the format of FILE, if its name does not say")
-    add_option(parser, "the reader; VALUE is text, true, false, or a list as a,b,c or JSON")
-    about = "add a root above the tops, or remove it (default: as in the file or the dataset)"
-    parser.flag("--root", about, either=True)
-    about = 'write it as FORMAT to OUT ("-": print it)'
-    parser.add_argument("--to", nargs=2, metavar=("FORMAT", "OUT"), help=about)
-    add("--out", "OUT", "write it to OUT, in the format of its suffix")
-    add("--plot", "OUT", "draw it to OUT: .png, .svg or .html")
-    about = "make the hierarchy from the training samples of features (.npz, .safetensors or .parquet)"
-    add("--induce", "FEATURES", about)
-    add("--levels", "K", "with --induce: levels of groups above the classes (default: 2)", type=int)
-    add("--classes", "NAMES", "a file with one class name per line, or names with commas, for --within")
-    about = "make the hierarchy of --classes within this taxonomy; -o and --format are of its reader"
-    add("--within", "TAXONOMY", about)
-    add("--matches", "CSV", "with --within: a table of matches to correct and to read back")
-    add("--below", "NODE", "with --within: leave out what is above this node")
-    add("--ranks", "A,B", "with --within: keep inner nodes of these ranks only")
-    parser.flag("--collapse", "with --within: leave out inner nodes with a single child")
+@Parameter(name="*")
+@dataclass(frozen=True)
+class Within:
+    """The part of a taxonomy above some classes.
+
+    Attributes:
+        classes: A file with one class name per line, or names with commas, for --within.
+        within: Make the hierarchy of --classes within this taxonomy; -o and --hierarchy-format are of its reader.
+        matches: A table of the matches, in CSV, to correct and to read back.
+        below: Leave out what is above this node.
+        ranks: Keep inner nodes of these ranks only, with commas.
+        collapse: Leave out inner nodes with a single child.
+    """
+
+    classes: Annotated[str | None, With("--within")] = None
+    within: Annotated[str | None, With("--classes"), Without("--features")] = None
+    matches: Annotated[Path | None, With("--within"), more] = None
+    below: Annotated[str | None, With("--within"), more] = None
+    ranks: Annotated[Words | None, With("--within"), more] = None
+    collapse: Annotated[bool, With("--within"), more] = False
 
 
-def run(args: argparse.Namespace) -> None:
-    """Read or induce, then write, draw or summarise."""
-    if args.plot is not None:
-        from hace.draw import DRAWN
+def hierarchy(
+    file: Annotated[str | None, Without("--within")] = None,
+    /,
+    *,
+    out: Path | None = None,
+    to: str | None = None,
+    plot: Path | None = None,
+    hierarchy_format: str | None = None,
+    option: Option = (),
+    root_node: Annotated[bool | None, Parameter(negative="--no-root-node")] = None,
+    features: Path | None = None,
+    levels: Annotated[int, With("--features")] = 2,
+    taxonomy: Within = Within(),
+) -> None:
+    """Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in
+    another format or draw it. An existing output file is replaced in one step, at the end.
 
-        if Path(args.plot).suffix.lower() not in DRAWN:
-            raise ConfigError(f"--plot must end in one of {', '.join(DRAWN)}. Got {args.plot!r}.")
-    if args.levels is not None and args.induce is None:
-        raise ConfigError("--levels must come with --induce FEATURES. Got --levels alone.")
-    if (args.classes is None) != (args.within is None) or (args.within and (args.file or args.induce)):
-        raise ConfigError("--classes and --within must come together, without FILE and --induce.")
-    if args.within is None and (args.matches or args.below or args.ranks or args.collapse):
-        raise ConfigError("--matches, --below, --ranks and --collapse must come with --within TAXONOMY.")
-    options = reader_options(args.option)
-    if args.within is not None:
-        hierarchy, source = _within(args, options), args.within
-    elif args.induce is None:
-        hierarchy, source = _read(args, options), args.file
+    With --features, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
+    are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
+
+    With --classes and --within, the hierarchy is the part of a taxonomy above your class names. Ids, names and synonyms match,
+    whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none or
+    several; correct its column id ("-" leaves a class out) and run the same command again.
+
+    Examples
+      hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
+      hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
+      hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
+      hace hierarchy pairs.txt -o order=child-parent     one edge per line, the child first
+      hace hierarchy NABirds/                            the folder of a dataset, or a tree of image folders
+      hace hierarchy taxonomy.csv --out tree.json        convert; the suffix is the format
+      hace hierarchy taxonomy.csv --to newick            print it in another format
+      hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
+      hace hierarchy --features features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
+      hace hierarchy birds.csv --features features.npz   the same over the classes of birds.csv, compared with it
+      hace hierarchy --classes names.txt --within taxdump.zip --matches m.csv --out mine.csv     names to a hierarchy
+      hace hierarchy --classes names.txt --within cl.obo --below cell --collapse --out mine.csv
+      hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
+
+    Args:
+        file: A file, a folder, or the built-in name cifar100.
+        out: Write it to this file, in the format of its suffix.
+        to: The format of --out; without --out, the hierarchy is printed.
+        plot: Draw it to this file: .png, .svg or .html.
+        hierarchy_format: The format of FILE, if its name does not say.
+        option: An option of the reader, NAME=VALUE: text, true, false, or a list as a,b,c or JSON; may repeat.
+        root_node: Add a root above the tops, or remove it (default: as in the file or the dataset).
+        features: Make the hierarchy from the training samples of features (.npz, .safetensors or .parquet).
+        levels: Levels of groups above the classes.
+    """
+    if plot is not None:
+        _check_picture(plot)
+    reader: dict[str, Any] = {"format": hierarchy_format, **reader_options(option)}
+    if taxonomy.within is not None:
+        made, source = _part(taxonomy, taxonomy.within, root_node, reader), taxonomy.within
+    elif features is not None:
+        made, source = _from_features(features, file, levels, root_node, reader), str(features)
+    elif file is not None:
+        made, source = _read(file, root_node, reader), file
     else:
-        hierarchy, source = _induced(args, options), args.induce
-    if args.to is not None:
-        write(hierarchy, *args.to, source=source)
-    if args.out is not None:
-        write(hierarchy, None, args.out, source=source)
-    if args.plot is not None:
-        plot(hierarchy, args.plot, source=source)
-    if args.to is None and args.out is None and args.plot is None:
-        print(hierarchy.summary())
+        raise ConfigError("hace hierarchy must have a FILE, --features or --within. Got none of them.")
+    if out is not None:
+        write(made, to, out, source)
+    elif to is not None:
+        from hace.formats import render_hierarchy
+
+        print(render_hierarchy(made, to), end="")
+    if plot is not None:
+        draw(made, plot, source)
+    if out is None and to is None and plot is None:
+        print(made.summary())
 
 
-def _read(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+def _read(file: str, root_node: bool | None, reader: dict[str, Any]) -> Hierarchy:
     """The hierarchy of a file."""
     from hace.formats import read_hierarchy
 
-    if args.file is None:
-        raise ConfigError("hace hierarchy must have a FILE, or --induce FEATURES. Got neither.")
-    return read_hierarchy(args.file, args.format, root=args.root, **options)
+    return read_hierarchy(file, root=root_node, **reader)
 
 
-def _within(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+def _part(taxonomy: Within, within: str, root_node: bool | None, reader: dict[str, Any]) -> Hierarchy:
     """The part of a taxonomy above some classes; the table of matches is read, and written where it is not complete."""
-    from hace.formats import read_hierarchy
     from hace.formats.score_files import read_list, read_matches, write_matches
 
-    names, table = read_list(args.classes), None if args.matches is None else Path(args.matches)
-    taxonomy = read_hierarchy(args.within, args.format, root=args.root, **options)
+    names, table = read_list(taxonomy.classes or ""), taxonomy.matches
+    whole = _read(within, root_node, reader)
     corrections = read_matches(table) if table is not None and table.exists() else {}
-    found = [m for m in taxonomy.match(names) if m.name not in corrections]
-    counts = Counter(m.how for m in found)
+    matches = [match for match in whole.match(names) if match.name not in corrections]
+    counts = Counter(match.how for match in matches)
     counts["corrected"] = len(corrections)
-    if table is not None and (not corrections or any(m.id is None for m in found)):
-        write_matches(table, found, corrections)
-    print(f"{len(names):,} names: " + ", ".join(f"{count:,} by {how}" if how in ("id", "name", "synonym", "spelling") else
-          f"{count:,} {how}" for how, count in counts.items() if count))  # fmt: skip
-    ranks = None if args.ranks is None else [rank.strip() for rank in args.ranks.split(",")]
-    about: Any = {"collapse": args.collapse, "below": args.below, "ranks": ranks}
-    known = {m.name: m.id for m in found if m.id is not None}
-    return taxonomy.within(names, matches={**known, **corrections}, **about)
+    if table is not None and (not corrections or any(match.id is None for match in matches)):
+        write_matches(table, matches, corrections)
+    by = ("id", "name", "synonym", "spelling")
+    parts = [f"{count:,} {'by ' if how in by else ''}{how}" for how, count in counts.items() if count]
+    print(f"{len(names):,} names: {', '.join(parts)}")
+    known = {match.name: match.id for match in matches if match.id is not None}
+    about: Any = {"collapse": taxonomy.collapse, "below": taxonomy.below, "ranks": taxonomy.ranks}
+    return whole.within(names, matches={**known, **corrections}, **about)
 
 
-def _induced(args: argparse.Namespace, options: dict[str, Any]) -> Hierarchy:
+def _from_features(
+    features: Path, file: str | None, levels: int, root_node: bool | None, reader: dict[str, Any]
+) -> Hierarchy:
     """A hierarchy made from features; says how far it agrees with a given one."""
     from hace.data.feature_files import training_features
     from hace.hierarchy import Hierarchy
 
-    kind = options.pop("label_kind", "auto")  # of the features; all others are of FILE
-    given = None if args.file is None else _read(args, options)
-    x, labels, classes = training_features(Path(args.induce), given, label_kind=kind)
-    hierarchy = Hierarchy.from_features(x, labels, classes, levels=2 if args.levels is None else args.levels)
-    if args.root:
-        hierarchy = hierarchy.with_root()
+    kind = reader.pop("label_kind", "auto")  # of the features; all others are of FILE
+    given = None if file is None else _read(file, root_node, reader)
+    x, labels, classes = training_features(features, given, label_kind=kind)
+    made = Hierarchy.from_features(x, labels, classes, levels=levels)
+    if root_node:
+        made = made.with_root()
     if given is not None:
-        found = given.agreement(hierarchy)
-        triplets = f"{found.triplets:.3f} of the triplets of classes that both trees resolve (chance: 0.333)"
-        print(f"agreement with {args.file}: {triplets}, correlation of distances {found.cophenetic:.3f}")
-    return hierarchy
+        agreement = given.agreement(made)
+        triplets = (
+            f"{agreement.triplets:.3f} of the triplets of classes that both trees resolve (chance: 0.333)"
+        )
+        print(f"agreement with {file}: {triplets}, correlation of distances {agreement.cophenetic:.3f}")
+    return made
 
 
-def write(hierarchy: Hierarchy, format: str | None, out: str, source: str) -> None:
-    """Write a hierarchy to a file, or print it where `out` is "-"."""
-    from hace.formats import render_hierarchy, write_hierarchy
+def write(hierarchy: Hierarchy, to: str | None, out: Path, source: str) -> None:
+    """Write a hierarchy to a file."""
+    from hace.formats import write_hierarchy
 
-    if out == "-" and format is not None:
-        print(render_hierarchy(hierarchy, format), end="")
-        return
-    _refuse_source(out, source)
-    write_hierarchy(hierarchy, out, format)
+    _check_output(out, source)
+    write_hierarchy(hierarchy, out, to)
     print(f"wrote {out}")
 
 
-def plot(hierarchy: Hierarchy, out: str, source: str) -> None:
+def draw(hierarchy: Hierarchy, out: Path, source: str) -> None:
     """Draw a hierarchy to a file."""
     from hace.draw import draw_hierarchy
 
-    _refuse_source(out, source)
+    _check_output(out, source)
     draw_hierarchy(hierarchy, out)
     print(f"wrote {out}")
 
 
-def _refuse_source(out: str, source: str) -> None:
-    if Path(out).exists() and Path(source).exists() and Path(out).samefile(source):
+def _check_picture(plot: Path) -> None:
+    """Refuse a picture of another kind, before any work is done."""
+    from hace.draw import DRAWN
+
+    if plot.suffix.lower() not in DRAWN:
+        raise ConfigError(f"--plot must end in one of {', '.join(DRAWN)}. Got {str(plot)!r}.")
+
+
+def _check_output(out: Path, source: str) -> None:
+    """Refuse to write over the input."""
+    if out.exists() and Path(source).exists() and out.samefile(source):
         raise ConfigError(f"The output {out} is the input itself. Write to another file.")

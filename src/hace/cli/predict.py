@@ -1,53 +1,17 @@
-"""Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream
-in batches, so a folder may hold any number of them.
-
-Examples:
-  hace predict runs/4cd033b43672ca23 photo.jpg
-  hace predict model.onnx *.jpg                                what hace export wrote
-  hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
-  hace predict runs/4cd033b43672ca23 photos --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
-  hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --format jsonl
-  hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
-  hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
-  hace predict runs/4cd033b43672ca23 features.npz
-  hace predict runs/4cd033b43672ca23 list.csv --pool burst     one answer for all photos of a burst
-
-INPUT is an image, a folder of images (at any depth), a .csv or .tsv list with a column path (relative to the list), or the
-.json of MegaDetector beside its images, whose boxes are cropped; give as many as you like. A run of `hace train` takes images
-directly; a run of `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a
-file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`.
-
-The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
-With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples), or of
-the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The guarantee is
-part of the output; it holds for samples from the same source as those the run was calibrated on.
-An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
---skip-broken it is skipped, named on stderr, and the exit code is 0.
-"""
+"""`hace predict`: the answers of a finished run about new samples."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
-from hace.cli.options import (
-    Parser,
-    add_checkpoint,
-    add_device,
-    add_guarantee,
-    add_restrictions,
-    guarantee_of,
-    level_index_of,
-    pick_device,
-    restrictions,
-    threshold_of,
-)
+from hace.cli.engine import Numbers, Without, more
+from hace.cli.options import Device, Guarantee, Restrictions, level_index_of, threshold_of
 from hace.errors import ConfigError, DataError, printable
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
@@ -60,130 +24,202 @@ TABLES = ("camtrap", "wildlife-insights", "timelapse")  # observations.csv, imag
 SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
 
 
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    add = parser.option
-    add("run_folder", "RUN", "a finished run of `hace probe` or `hace train`, or what `hace export` wrote")
-    add("input", "INPUT", "images, folders or lists of them; or features", nargs="+")
-    add("--column", "NAME", "for a model of texts: the column of a table (default: that of the training)")
-    add("--top-k", "K", "how many classes to give (default: 5)", type=int, default=5)
-    add("--threshold", "T", "answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8")
-    add("--level", "LEVEL", "answer the best node of a level, by depth or name")
-    add_guarantee(parser)
-    add("--calibration", "FILE", "written by `hace calibrate --out` (default: the one in RUN)")
-    add_restrictions(parser)
-    about = "one answer per group: the column of a list, or the array of a feature file, that names each sample's group"
-    add("--pool", "COLUMN", about)
-    about = "default: by --out; table on a terminal, csv in a pipe; the others are tables of camera traps"
-    add("--format", ("table", "csv", "jsonl", *TABLES), about)
-    add("--out", "FILE", "write to this file instead: .csv, .jsonl or .txt")
-    parser.flag("--skip-broken", "skip images that cannot be read")
-    about = "of a .json of MegaDetector: the largest box of an image, or all (default: largest)"
-    add("--boxes", ("largest", "all"), about, default="largest")
-    add("--min-confidence", "C", "of its boxes (default: 0.2)", type=float, default=0.2)
-    add("--padding", "P", "around a box, as a share of its sides (default: 0.1)", type=float, default=0.1)
-    add_checkpoint(parser)
-    add("--batch-size", "N", "images at once (default: as the run had it)", type=int)
-    add_device(parser)
+def predict(
+    run: str,
+    /,
+    *inputs: str,
+    accuracy: Guarantee = Guarantee(),
+    threshold: Annotated[Numbers | None, Without("--accuracy", "--level")] = None,
+    level: Annotated[str | None, Without("--accuracy")] = None,
+    top_k: int = 5,
+    out: Path | None = None,
+    to: Literal["table", "csv", "jsonl", "camtrap", "wildlife-insights", "timelapse"] | None = None,
+    groups: str | None = None,
+    calibration: Path | None = None,
+    restrictions: Restrictions = Restrictions(),
+    skip_broken: bool = False,
+    column: Annotated[str | None, more] = None,
+    boxes: Annotated[Literal["largest", "all"], more] = "largest",
+    min_confidence: Annotated[float, more] = 0.2,
+    padding: Annotated[float, more] = 0.1,
+    checkpoint: Path | None = None,
+    batch_size: Annotated[int | None, more] = None,
+    on: Device = Device(),
+) -> None:
+    """Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream
+    in batches, so a folder may hold any number of them.
 
+    Examples
+      hace predict runs/4cd033b43672ca23 photo.jpg
+      hace predict model.onnx *.jpg                                what hace export wrote
+      hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
+      hace predict runs/4cd033b43672ca23 photos --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
+      hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --to jsonl
+      hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
+      hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
+      hace predict runs/4cd033b43672ca23 features.npz
+      hace predict runs/4cd033b43672ca23 list.csv --groups burst   one answer for all photos of a burst
 
-def run(args: argparse.Namespace) -> None:
-    """Predict, batch by batch."""
+    INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the .json
+    of MegaDetector beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a run of `hace probe`
+    sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy, .npz, .safetensors,
+    .parquet) or a folder of `hace features`.
+
+    The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
+    With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples), or
+    of the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The guarantee
+    is part of the output; it holds for samples from the same source as those the run was calibrated on.
+
+    An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
+    --skip-broken it is skipped, named on stderr, and the exit code is 0.
+
+    Args:
+        run: A finished run of `hace probe` or `hace train`, or what `hace export` wrote.
+        inputs: Images, folders or lists of them; or features.
+        threshold: Answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
+        level: Answer the best node of a level, by depth or name.
+        top_k: How many classes to give.
+        out: Write to this file instead: .csv, .jsonl or .txt.
+        to: The format (default: by --out; table on a terminal, csv in a pipe); the last three are tables of camera traps.
+        groups: The column of a list, or array of a feature file, that names each sample's group: one answer per group.
+        calibration: A file that `hace calibrate --out` wrote (default: the calibration in RUN).
+        skip_broken: Skip images that cannot be read.
+        column: For a model of texts: the column of a table (default: that of the training).
+        boxes: Of MegaDetector's boxes: the largest of an image, or all.
+        min_confidence: The least confidence of a box.
+        padding: Space around a box, as a share of its sides.
+        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
+        batch_size: Images at once (default: as the run had it).
+    """
     from hace.lab.runs.process import progress
-    from hace.lab.serve.inputs import EMPTY, ImageList
+    from hace.lab.serve.inputs import ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
-    from hace.metrics.evaluation import guarantee_text
 
-    form = form_of(args)
-    device, workers = pick_device(args)
-    broken = []
+    if not inputs:
+        raise ConfigError(
+            "hace predict must have INPUTS: images, folders or lists of them, or features. Got none."
+        )
+    form = to or form_of(out)
+    device, workers = on.pick()
     with ExitStack() as stack:
         stream = sys.stdout
-        if args.out is not None:  # before any work is done: it may not be possible
-            with writing(Path(args.out).resolve().parent):
-                path = stack.enter_context(atomic_path(args.out))
+        if out is not None:  # before any work is done: it may not be possible
+            with writing(out.resolve().parent):
+                path = stack.enter_context(atomic_path(out))
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
-        given = {"checkpoint": args.checkpoint, "calibration": args.calibration}
-        predictor = Predictor.from_run(args.run_folder, device=device, **given)
-        asked = question(args, predictor)
-        guarantee = predictor.threshold_for(asked)
-        if guarantee is not None:
-            shown = form == "table" and args.out is None
-            unit = "samples" if args.pool is None else "groups"
-            print(guarantee_text(guarantee, unit), file=sys.stdout if shown else sys.stderr)
-        boxes = {"confidence": args.min_confidence, "padding": args.padding, "all": args.boxes == "all"}
-        inputs = predictor.inputs(args.input, args.column, boxes, args.pool)
-        empty = list(getattr(inputs, "empty", ()))
-        pooled = guarantee is not None and args.pool is not None
-        t = predictor.calibration.temperature if pooled else predictor.temperature
-        told = "raw; `hace calibrate RUN` calibrates them"
-        if t is not None:
-            told = f"calibrated, temperature {t:.4g}"
-        print(f"probabilities: {told}", file=sys.stderr)
-        if not len(inputs) and not empty:
-            raise DataError(f"{' '.join(args.input)} holds no sample.")
-        if args.checkpoint is not None and not isinstance(inputs, ImageList):
-            raise ConfigError(
-                f"--checkpoint must come with images. Got the features {args.input[0]}: leave it out."
-            )
-        if isinstance(inputs, ImageList):
+        predictor = Predictor.from_run(run, device=device, checkpoint=checkpoint, calibration=calibration)
+        asked = question(predictor, top_k, threshold, level, accuracy, restrictions, groups is not None)
+        say_guarantee(predictor, asked, form == "table" and out is None)
+        about_boxes = {"confidence": min_confidence, "padding": padding, "all": boxes == "all"}
+        given = predictor.inputs(inputs, column, about_boxes, groups)
+        check_inputs(given, inputs, checkpoint)
+        if isinstance(given, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs
-        quiet = args.out is None and sys.stdout.isatty()  # a bar would run through the table
-        step = None if quiet else stack.enter_context(progress("predict", "samples"))(len(inputs), 0)
-        first = True
-        speed: Any = {"batch_size": args.batch_size, "workers": workers}
-        batches = predictor.stream(inputs, asked, **speed)
-        if args.pool is not None:
-            batches = [predictor.pooled(inputs, asked, inputs.groups or (), **speed)]
-        for batch in batches:
-            code = getattr(stream, "encoding", None) or "utf-8"
-            for line in WRITERS[form](batch, first, args.skip_broken):
-                # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
-                stream.write(line.encode(code, "backslashreplace").decode(code))
-                first = False
-            stream.flush()
-            broken += [image for image in batch.broken if image.reason != EMPTY]
-            if step is not None:
-                step(len(inputs) if args.pool is not None else len(batch) + len(batch.broken))
-    if args.out is not None:
-        left = " (broken images skipped)" if broken and args.skip_broken else ""
-        rows = len(inputs) + len(empty) - len(broken) * args.skip_broken
-        if args.pool is not None:
-            rows = len(set(inputs.groups or ()))
-        print(f"wrote {rows:,} rows to {args.out}{left}")
-    if broken and not args.skip_broken:
+        quiet = out is None and sys.stdout.isatty()  # a bar would run through the table
+        step = None if quiet else stack.enter_context(progress("predict", "samples"))(len(given), 0)
+        speed: Any = {"batch_size": batch_size, "workers": workers}
+        if asked.pool is None:
+            batches = predictor.stream(given, asked, **speed)
+        else:
+            batches = [predictor.pooled(given, asked, given.groups or (), **speed)]
+        rows, broken = write_batches(batches, stream, form, skip_broken, step)
+    if out is not None:
+        note = " (broken images skipped)" if broken and skip_broken else ""
+        print(f"wrote {rows:,} rows to {out}{note}")
+    if broken and not skip_broken:
         raise DataError(
-            broken_message(broken, len(inputs)) + "\nAll others are answered. --skip-broken skips these."
+            broken_message(broken, len(given)) + "\nAll others are answered. --skip-broken skips these."
         )
     if broken:
-        print(f"hace: {broken_message(broken, len(inputs))}", file=sys.stderr)
+        print(f"hace: {broken_message(broken, len(given))}", file=sys.stderr)
 
 
-def form_of(args: argparse.Namespace) -> str:
-    """The format of the output."""
-    if args.format is not None:
-        return args.format
-    if args.out is None:
+def form_of(out: Path | None) -> str:
+    """The format of the output, where --to does not say."""
+    if out is None:
         return "table" if sys.stdout.isatty() else "csv"
-    if Path(args.out).suffix.lower() not in SUFFIXES:
+    if out.suffix.lower() not in SUFFIXES:
         known = ", ".join(SUFFIXES)
-        raise ConfigError(f"--out must end in {known}, or --format must be given. Got {args.out!r}.")
-    return SUFFIXES[Path(args.out).suffix.lower()]
+        raise ConfigError(f"--out must end in {known}, or --to must be given. Got {str(out)!r}.")
+    return SUFFIXES[out.suffix.lower()]
 
 
-def question(args: argparse.Namespace, predictor: Predictor) -> Question:
+def question(
+    predictor: Predictor,
+    top_k: int,
+    threshold: tuple[float, ...] | None,
+    level: str | None,
+    guarantee: Guarantee,
+    restrictions: Restrictions,
+    pooled: bool,
+) -> Question:
     """What the options ask of every sample."""
     from hace.lab.serve.predictor import Question
 
     h = predictor.hierarchy
-    threshold = None if args.threshold is None else threshold_of(args.threshold, h)
-    level = None if args.level is None else level_index_of(args.level, h)
-    accuracy, of = guarantee_of(args) or (None, "samples")
-    made = "mean" if accuracy is None else predictor.calibration.pool or "mean"
-    pool = None if args.pool is None else made
+    accuracy, of = guarantee.asked or (None, "samples")
+    pool = "mean" if accuracy is None else predictor.calibration.pool or "mean"
     return Question(
-        args.top_k, threshold, level, accuracy=accuracy, of=of, pool=pool, **restrictions(args, h)
+        top_k,
+        None if threshold is None else threshold_of(threshold, h),
+        None if level is None else level_index_of(level, h),
+        accuracy=accuracy,
+        of=of,
+        pool=pool if pooled else None,
+        **restrictions.on(h),
     )
+
+
+def say_guarantee(predictor: Predictor, asked: Question, in_table: bool) -> None:
+    """What the answers keep, and what their probabilities are."""
+    from hace.metrics.evaluation import guarantee_text
+
+    guarantee = predictor.threshold_for(asked)
+    if guarantee is not None:
+        text = guarantee_text(guarantee, "samples" if asked.pool is None else "groups")
+        print(text, file=sys.stdout if in_table else sys.stderr)
+    pooled = guarantee is not None and asked.pool is not None
+    temperature = predictor.calibration.temperature if pooled else predictor.temperature
+    how = "raw; `hace calibrate RUN` calibrates them"
+    if temperature is not None:
+        how = f"calibrated, temperature {temperature:.4g}"
+    print(f"probabilities: {how}", file=sys.stderr)
+
+
+def check_inputs(given: Any, inputs: tuple[str, ...], checkpoint: Path | None) -> None:
+    """Refuse inputs without a sample, and a checkpoint where no image needs it."""
+    from hace.lab.serve.inputs import ImageList
+
+    if not len(given) and not getattr(given, "empty", ()):
+        raise DataError(f"{' '.join(inputs)} holds no sample.")
+    if checkpoint is not None and not isinstance(given, ImageList):
+        raise ConfigError(f"--checkpoint must come with images. Got the features {inputs[0]}: leave it out.")
+
+
+def write_batches(
+    batches: Iterable[Predictions],
+    stream: TextIO,
+    form: str,
+    skip_broken: bool,
+    step: Callable[[int], Any] | None,
+) -> tuple[int, list[Any]]:
+    """Write the answers batch by batch; how many rows those are, and the broken images."""
+    from hace.lab.serve.inputs import EMPTY
+
+    code = getattr(stream, "encoding", None) or "utf-8"
+    first, rows, broken = True, 0, []
+    for batch in batches:
+        for line in WRITERS[form](batch, first, skip_broken):
+            # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
+            stream.write(line.encode(code, "backslashreplace").decode(code))
+            first = False
+        stream.flush()
+        new = [image for image in batch.broken if image.reason != EMPTY]
+        broken += new
+        rows += len(batch) + len(batch.broken) - (len(new) if skip_broken else 0)
+        if step is not None:
+            step(len(batch) + len(batch.broken))
+    return rows, broken
 
 
 # Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text
@@ -229,8 +265,8 @@ def table_of(form: str) -> Callable[[Predictions, bool, bool], Iterator[str]]:
         from hace.data.camera_traps import answer_row
 
         now = datetime.now(timezone.utc).isoformat(timespec="seconds")
-        found = (d for d in batch.documents() if not (skip_broken and "error" in d))
-        rows = [answer_row(document, form, f"hace {__version__}", now) for document in found]
+        shown = (d for d in batch.documents() if not (skip_broken and "error" in d))
+        rows = [answer_row(document, form, f"hace {__version__}", now) for document in shown]
         heads = [list(rows[0])] if first and rows else []
         yield csv_text([*heads, *(row.values() for row in rows)], end="\n")
 

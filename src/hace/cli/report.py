@@ -1,37 +1,41 @@
-"""Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of the
-hierarchy to click through and, for the paper's datasets, its printed numbers beside yours. Tables are also CSV and LaTeX.
-
-Examples:
-  hace report STUDY                           writes STUDY/report/report.html and prints a summary
-  hace report STUDY --out public
-  hace report STUDY --compare hace,hxe_0.5    which two methods to compare (default: hace,sce)
-  hace report STUDY --names classes.txt       names for a hierarchy of numbers: one line "id name" per node
-
-You can report on a running study: missing results are marked. Exit code 2: no run has finished. To compare two runs, see
-`hace evaluate --run RUN --compare RUN`.
-"""
+"""`hace report`: the page of a study."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
-from hace.cli.options import Parser
+from hace.cli.engine import Words
 
 
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    add = parser.option
-    add("study", "STUDY", "the folder of `hace study`")
-    add("--out", "DIR", "where to write (default: STUDY/report)")
-    add("--compare", "A,B", "the methods whose difference is shown (default: hace,sce)")
-    add("--names", "FILE", 'names of nodes, one line "id name" each, for a study with only ids')
-    parser.flag("--quiet", "print only the path of the page")
+def report(
+    study: Path,
+    /,
+    *,
+    out: Path | None = None,
+    difference: Words | None = None,
+    names: Path | None = None,
+    quiet: bool = False,
+) -> None:
+    """Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of
+    the hierarchy to click through and, for the paper's datasets, its printed numbers beside yours. Tables are also CSV and LaTeX.
 
+    Examples
+      hace report STUDY                              writes STUDY/report/report.html and prints a summary
+      hace report STUDY --out public
+      hace report STUDY --difference hace,hxe_0.5    the difference between which two methods
+      hace report STUDY --names classes.txt          names for a hierarchy of numbers: one line "id name" per node
 
-def run(args: argparse.Namespace) -> None:
-    """Read, write, print the summary. What is skipped goes to stderr."""
+    You can report on a running study: missing results are marked. Exit code 2: no run has finished. To compare two runs, see
+    `hace evaluate RUN --compare RUN`.
+
+    Args:
+        study: The folder of `hace study`.
+        out: Where to write (default: STUDY/report).
+        difference: The two methods whose difference is shown, with a comma (default: hace,sce).
+        names: Names of nodes, one line "id name" each, for a study with only ids.
+        quiet: Print only the path of the page.
+    """
     from hace.files.writing import own_folder
     from hace.lab.report import Results, about_study, write_records
     from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
@@ -40,16 +44,14 @@ def run(args: argparse.Namespace) -> None:
     from hace.lab.study.records import each_run
     from hace.paper import report_sections
 
-    compare = None if args.compare is None else [name.strip() for name in args.compare.split(",")]
-    study = read_study(args.study)
-    about, results = about_study(study), Results(study.records(), compare, names=args.names)
+    folder = read_study(study)
+    about, results = about_study(folder), Results(folder.records(), difference, names=names)
     print(f"hace: writing the report of {len(each_run(results.records)):,} runs", file=sys.stderr, flush=True)
-    out = Path(args.out) if args.out else own_folder(study.folder / "report")
-    page = write_records(results, about, out, [report_sections])
+    page = write_records(results, about, out or own_folder(folder.folder / "report"), [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
         print(f"skipped: {line}", file=sys.stderr)
     for line in shortened(failures(results.records), 20):
         print(f"no result: {line}", file=sys.stderr)
-    if not args.quiet:
+    if not quiet:
         print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
-    print(page if args.quiet else f"The page: {page.resolve()}")
+    print(page if quiet else f"The page: {page.resolve()}")

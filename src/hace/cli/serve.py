@@ -1,22 +1,7 @@
-"""Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what competes.
-The same server is an API for other programs, with an OpenAPI document at /docs.
-
-Examples:
-  hace serve --demo                                  train a small model on synthetic pictures, and try it
-  hace serve runs/4cd033b43672ca23
-  hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
-  hace serve runs/4cd033b43672ca23 --port 8080 --no-open
-  hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
-  curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
-
-Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain threshold.
-The server listens on this machine only. With another --host everybody who can reach it needs the token; put a proxy with TLS in
-front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
-"""
+"""`hace serve`: a model in the browser, and as an API."""
 
 from __future__ import annotations
 
-import argparse
 import ipaddress
 import os
 import secrets
@@ -26,10 +11,10 @@ import tempfile
 import threading
 import webbrowser
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from hace.checks import check_number
-from hace.cli.options import Parser, add_checkpoint
+from hace.cli.engine import With, Without
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 
@@ -37,51 +22,78 @@ if TYPE_CHECKING:
     from hace.lab.serve.page import Sample
 
 
-def add_arguments(parser: Parser) -> None:
-    """Declare the command's arguments."""
-    add = parser.option
-    add("run_folder", "RUN", "a finished run, or what `hace export` wrote", nargs="?")
-    parser.flag("--demo", "train a small model on synthetic pictures first (half a minute)")
-    add("--port", "PORT", "where to listen; 0: any free port (default: 8000)", type=int, default=8000)
-    about = "the address to listen on (default: 127.0.0.1, this machine only)"
-    add("--host", "HOST", about, default="127.0.0.1")
-    add("--token", "TOKEN", "what requests must carry (default: none on this machine, else a new one)")
-    add("--samples", "PATH", "photos or features to offer as buttons (default: test samples of the run)")
-    add("--data-root", "PATH", "where the run's data are now, if they were moved")
-    add_checkpoint(parser)
-    add("--device", "DEVICE", "cpu, cuda, cuda:1, mps (default: cpu)", default="cpu")
-    parser.flag("--no-open", "do not open a browser")
+def serve(
+    run: str | None = None,
+    /,
+    *,
+    demo: Annotated[bool, Without("RUN")] = False,
+    port: int = 8000,
+    host: str = "127.0.0.1",
+    token: str | None = None,
+    samples: Path | None = None,
+    data_root: Annotated[Path | None, With("RUN"), Without("--samples")] = None,
+    checkpoint: Annotated[Path | None, With("RUN")] = None,
+    device: str = "cpu",
+    no_open: bool = False,
+) -> None:
+    """Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what competes.
+    The same server is an API for other programs, with an OpenAPI document at /docs.
 
+    Examples
+      hace serve --demo                                  train a small model on synthetic pictures, and try it
+      hace serve runs/4cd033b43672ca23
+      hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
+      hace serve runs/4cd033b43672ca23 --port 8080 --no-open
+      hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
+      curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
 
-def run(args: argparse.Namespace) -> None:
-    """Load the model, and answer until it is stopped."""
+    Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain threshold.
+    The server listens on this machine only. With another --host everybody who can reach it needs the token; put a proxy with TLS
+    in front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
+
+    Args:
+        run: A finished run, or what `hace export` wrote.
+        demo: Train a small model on synthetic pictures first (half a minute).
+        port: Where to listen; 0: any free port.
+        host: The address to listen on; the default is this machine only.
+        token: What requests must carry (default: none on this machine, else a new one).
+        samples: Photos or features to offer as buttons, in place of the run's own.
+        data_root: Where the run's data are now, if they were moved.
+        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
+        device: cpu, cuda, cuda:1 or mps.
+        no_open: Do not open a browser.
+    """
     for name in ("uvicorn", "fastapi", "python_multipart"):
         optional(name, "A server", "serve")
-    if (args.run_folder is None) != args.demo:
-        raise ConfigError(f"hace serve must have a RUN, or --demo. Got {'both' if args.demo else 'neither'}.")
-    check_number("--port", args.port, "from 0 to 65535", 0 <= args.port < 65536)
+    if run is None and not demo:
+        raise ConfigError("hace serve must have a RUN, or --demo. Got neither.")
+    check_number("--port", port, "from 0 to 65535", 0 <= port < 65536)
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
-    local = is_local(args.host)
-    token = args.token or (None if local else secrets.token_urlsafe(16))
+    local = is_local(host)
+    token = token or (None if local else secrets.token_urlsafe(16))
     with tempfile.TemporaryDirectory() as temporary:
+        from hace.lab.serve.page import read_samples
         from hace.lab.serve.predictor import Predictor
         from hace.lab.serve.server import listening, make_app, make_server
 
-        folder, samples = train_demo(Path(temporary)) if args.demo else (args.run_folder, [])
-        predictor = Predictor.from_run(folder, checkpoint=args.checkpoint, device=args.device)
-        samples = samples or sample_buttons(args, folder)
-        with listening(args.host, args.port) as sock:
+        if run is None:
+            model, buttons = train_demo(Path(temporary))
+            buttons = buttons if samples is None else read_samples(samples)
+        else:
+            model, buttons = Path(run), sample_buttons(run, samples, data_root)
+        predictor = Predictor.from_run(model, checkpoint=checkpoint, device=device)
+        with listening(host, port) as sock:
             port = sock.getsockname()[1]
-            hosts = ("127.0.0.1", "localhost", "[::1]", args.host) if local else None
-            title = "Try the demo" if args.demo else f"Try {predictor.title}"
-            app = make_app(predictor, title=title, token=token, samples=samples, hosts=hosts)
-            shown = (f"[{args.host}]" if ":" in args.host else args.host) if local else socket.gethostname()
+            hosts = ("127.0.0.1", "localhost", "[::1]", host) if local else None
+            title = "Try the demo" if demo else f"Try {predictor.title}"
+            app = make_app(predictor, title=title, token=token, samples=buttons, hosts=hosts)
+            shown = (f"[{host}]" if ":" in host else host) if local else socket.gethostname()
             address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")
             if not local:
-                where = f"{args.host} is reachable from other machines, without encryption"
+                where = f"{host} is reachable from other machines, without encryption"
                 print(f"hace: warning: {where}. Only requests with the token are answered.", file=sys.stderr)
             print(f"{address}\nThe API: http://{shown}:{port}/docs. To stop: Ctrl-C.", flush=True)
-            if not args.no_open:
+            if not no_open:
                 threading.Thread(target=webbrowser.open, args=[address], daemon=True).start()
             make_server(app).run(sockets=[sock])
 
@@ -94,17 +106,17 @@ def is_local(host: str) -> bool:
         return False
 
 
-def sample_buttons(args: argparse.Namespace, folder: str | Path) -> list[Sample]:
+def sample_buttons(run: str, samples: Path | None, data_root: Path | None) -> list[Sample]:
     """What the page offers to try at once; without the run's data, nothing."""
     from hace.lab.serve.page import read_samples, run_samples
     from hace.lab.serve.predictor import is_exported
 
-    if args.samples is not None:
-        return read_samples(args.samples)
-    if is_exported(folder):
+    if samples is not None:
+        return read_samples(samples)
+    if is_exported(run):
         return []
     try:
-        return run_samples(folder, args.data_root)
+        return run_samples(run, data_root)
     except HaceError as error:
         print(f"hace: no samples as buttons: {error}", file=sys.stderr)
         return []

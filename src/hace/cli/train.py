@@ -1,68 +1,81 @@
-"""Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win. If it
-is killed, the same command resumes from its last checkpoint and ends with the same bits. On CPUs with instructions for bf16 the
-default is --precision bf16 with --channels-last, elsewhere fp32.
-
-Examples:
-  hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
-  hace train --preset cifar100/resnet18/hace --root data --out runs/hace
-  hace train --preset cifar100/resnet18/sce --root data --seed 1 --out runs/sce
-  hace train --data folders --root photos --hierarchy tree.csv --loss hxe --out runs/photos
-  hace train --config mine.yaml --lr 0.05 --loss.options.dilution 0.2 --out runs/mine
-  hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
-  hace train --preset aircraft/swin_tiny --print-config > mine.yaml
-  torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
-  hace train --presets                                            the paper's recipes, with what to expect
-
---out gets config.json, log.jsonl (one line per epoch), weights.safetensors and result.json; while it runs, checkpoints too.
-Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
-"""
+"""`hace train`: train a model end to end on images."""
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from hace.cli.options import SHORT, ConfigParser, add_option, config_layers, print_config, resolved
+from cyclopts import Parameter
+
+from hace.cli.engine import more, settings
+from hace.cli.options import Option, data_options, print_yaml, resolved
 from hace.errors import ConfigError, HaceError
+from hace.files.documents import read_mapping
+from hace.lab.runs.config import TrainConfig
 
 if TYPE_CHECKING:
-    from hace.lab.runs.config import TrainConfig
     from hace.lab.runs.run import Run
 
-PARSER = ConfigParser
+SHOWN = "data.name data.root data.hierarchy model epochs batch_size lr seed validation init_from device"
+NAMES = {"data": "*", "data.name": "--data", "data.root": "--data-root", "head.name": "--head"}
+Settings = settings(TrainConfig, shown=SHOWN.split(), skip=("data.options", "loss", "init_hash"), names=NAMES)
 
 
-def add_arguments(parser: ConfigParser) -> None:
-    """Declare the command's arguments."""
-    from hace.lab.runs.config import TrainConfig
+def train(
+    *,
+    out: Path | None = None,
+    preset: str | None = None,
+    config: Path | None = None,
+    loss: str | None = None,
+    given: Settings = {},  # type: ignore[valid-type]  # noqa: B006
+    option: Annotated[Option, more] = (),
+    groups: Annotated[str | None, more] = None,
+    restart: Annotated[bool, more] = False,
+    only_print: Annotated[bool, Parameter(name="--print-config")] = False,
+    only_list: Annotated[bool, Parameter(name="--list")] = False,
+) -> None:
+    """Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win.
+    If it is killed, the same command resumes from its last checkpoint and ends with the same bits. On CPUs with instructions for
+    bf16 the default is --precision bf16 with --channels-last, elsewhere fp32.
 
-    add = parser.add_argument
-    add("--out", metavar="FOLDER", help="the run directory: new, or of the same run, which is then resumed")
-    add("--config", metavar="FILE", help="settings in YAML or JSON, such as the config.json of a run")
-    add("--preset", metavar="NAME", help="a recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD")
-    add_option(parser)
-    add("--presets", action="store_true", help="list the presets and stop")
-    add("--print-config", action="store_true", help="print the whole configuration as YAML and stop")
-    add("--restart", action="store_true", help="start over instead of resuming from a checkpoint")
-    parser.add_config(TrainConfig, skip=("init_hash",), also=SHORT)
+    Examples
+      hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
+      hace train --preset cifar100/resnet18/hace --data-root data --out runs/hace
+      hace train --preset cifar100/resnet18/sce --data-root data --seed 1 --out runs/sce
+      hace train --data folders --data-root photos --hierarchy tree.csv --loss hxe:alpha=0.2 --out runs/photos
+      hace train --config mine.yaml --lr 0.05 --loss hace:dilution=0.2 --out runs/mine
+      hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
+      hace train --preset aircraft/swin_tiny --print-config > mine.yaml
+      torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
+      hace train --list                                               the paper's recipes, with what to expect
 
+    --out gets config.json, log.jsonl (one line per epoch), weights.safetensors and result.json; while it runs, checkpoints too.
+    Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 
-def run(args: argparse.Namespace) -> None:
-    """Build the configuration, train, and print the result."""
-    if args.presets:
+    Args:
+        out: The run directory: new, or of the same run, which is then resumed.
+        preset: A recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
+        config: Settings in YAML or JSON, such as the config.json of a run.
+        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: hace).
+        option: An option of the dataset, NAME=VALUE; may repeat.
+        groups: The column that names each sample's group, such as its site: splits keep groups whole.
+        restart: Start over instead of resuming from a checkpoint.
+        only_print: Print the whole configuration as YAML and stop.
+        only_list: List the presets and stop.
+    """
+    if only_list:
         print(preset_list())
         return
     try:
-        config = build_config(args)
-        if args.print_config:
-            return print_config(config)
-        if args.out is None:
+        built = build_config(preset, config, loss, given, data_options(option, groups))
+        if only_print:
+            return print_yaml(built)
+        if out is None:
             raise ConfigError("--out must be given: the folder for the run.")
-        run = _train(config, Path(args.out), resume=not args.restart)
+        run = _train(built, out, resume=not restart)
     except HaceError:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine prints it
             raise SystemExit(2) from None
@@ -71,20 +84,25 @@ def run(args: argparse.Namespace) -> None:
         raise SystemExit(1)
 
 
-def build_config(args: argparse.Namespace) -> TrainConfig:
+def build_config(
+    preset: str | None,
+    config: Path | None,
+    loss: str | None,
+    given: Mapping[str, Any],
+    options: Mapping[str, Any],
+) -> TrainConfig:
     """The configuration: preset, what is fast on this device, file and options, each over the one before."""
-    from hace.lab.runs.config import TrainConfig
     from hace.lab.runs.process import fast_settings
 
     # The default dataset is named, so that a file or an option with other settings of the data keeps it.
-    preset: Mapping[str, Any] = {"data": {"name": TrainConfig().data.name}}
-    if args.preset:
+    presets: list[Mapping[str, Any]] = [{"data": {"name": TrainConfig().data.name}}]
+    if preset is not None:
         from hace.paper.recipes import train_preset
 
-        preset = train_preset(args.preset).to_dict()
-    layers = config_layers(args)
-    asked = resolved(TrainConfig, args, preset, *layers)
-    return resolved(TrainConfig, args, preset, fast_settings(asked.device), *layers)
+        presets.append(train_preset(preset).to_dict())
+    file = [] if config is None else [read_mapping(config)]
+    asked = resolved(TrainConfig, [*presets, *file], given, options, loss)
+    return resolved(TrainConfig, [*presets, fast_settings(asked.device), *file], given, options, loss)
 
 
 def _train(config: TrainConfig, out: Path, resume: bool) -> Run:

@@ -33,7 +33,7 @@ BANNER = 20  # rows of pixels with the photographer's credit, at the bottom of e
 _AIRCRAFT_PLACES = (".", "data", "fgvc-aircraft-2013b/data")
 _AIRCRAFT_REMEDY = (
     "Give the folder that holds fgvc-aircraft-2013b/data/ with variants.txt, images_variant_train.txt and so on, and "
-    f"images/, from {AIRCRAFT_ARCHIVE.url}; or fetch it: `hace data aircraft --root R --download` (download=True, 2.6 GB)."
+    f"images/, from {AIRCRAFT_ARCHIVE.url}; or fetch it: `hace data aircraft --data-root R --download` (download=True, 2.6 GB)."
 )
 _NABIRDS_PLACES = (".", "nabirds")
 _NABIRDS_REMEDY = (
@@ -208,7 +208,7 @@ VERSIONS = {
 }
 _CIFAR_REMEDY = (
     "Give the folder that holds cifar-100-python/ (files train, test, meta) or cifar-100-binary/ (train.bin, test.bin), or "
-    f"the archive itself, from {CIFAR100_ARCHIVE.url}; or fetch it: `hace data cifar100 --root R --download` (download=True)."
+    f"the archive itself, from {CIFAR100_ARCHIVE.url}; or fetch it: `hace data cifar100 --data-root R --download` (download=True)."
 )
 
 

@@ -519,7 +519,7 @@ class ExportedPredictor(Predictor):
         self.device = torch.device("cpu")
         self.document = self.program.document
         self._has_calibration = calibration is not None or self.document["calibration"] is not None
-        self._calibrate = f"hace calibrate {path} --data PATH"
+        self._calibrate = f"hace calibrate {path} --samples PATH"
         self.hierarchy = hierarchy_of(self.document, path)
         over = self.document["outputs"]["scores"]
         # The file's scores are logits whose softmax is over the leaves or the nodes: these losses read them as they are.

@@ -1,0 +1,356 @@
+"""How commands are declared. A command is a typed function: cyclopts reads its options and writes its help from the docstring.
+
+What hace adds is here: options that belong together (:class:`With`, :class:`Without`), lists with commas, the settings of a
+configuration as options, options that only --help-all shows, and the words for what a user got wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import MISSING, dataclass, fields
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+
+import docstring_parser
+from cyclopts import App, Group, Parameter
+from cyclopts import exceptions as mistakes
+from cyclopts.help import DefaultFormatter, InlineText
+
+from hace.errors import ConfigError, HaceError, nearest
+from hace.settings import Config, fits, from_text, in_words
+
+# What people type for an option that has another name here.
+SYNONYMS = {
+    "batch": "batch-size",
+    "learning-rate": "lr",
+    "output": "out",
+    "rate": "lr",
+    "split-file": "split",
+    "weights": "checkpoint",
+}
+
+ARGUMENTS = Group("Arguments", sort_key=0)
+OPTIONS = Group("Options", sort_key=1)
+MORE = Group("More options", sort_key=2)
+more = Parameter(group=MORE)  # shown by --help-all alone
+
+
+@dataclass(frozen=True)
+class With:
+    """An option that is used only together with one of these: `With("--scores", "--outputs paths")`.
+
+    Conditions on options that a command does not have are left out, so that commands can share options.
+    """
+
+    conditions: tuple[str, ...]
+
+    def __init__(self, *conditions: str) -> None:
+        object.__setattr__(self, "conditions", conditions)
+
+
+@dataclass(frozen=True)
+class Without:
+    """An option that is not used together with any of these: `Without("RUN", "--metrics leaves")`."""
+
+    conditions: tuple[str, ...]
+
+    def __init__(self, *conditions: str) -> None:
+        object.__setattr__(self, "conditions", conditions)
+
+
+# ---------------------------------------------------------------------- values
+
+
+def _split(type_: Any, tokens: Iterable[Any]) -> tuple[Any, ...]:
+    """The values of a list with commas."""
+    hint = get_args(type_)[0]
+    return tuple(from_text(word.strip(), hint) for token in tokens for word in token.value.split(","))
+
+
+def pairs_of(words: Iterable[str], option: str, *, unnamed: bool = False) -> dict[str, str]:
+    """NAME=VALUE words as a mapping; where `unnamed`, a VALUE alone has the name ""."""
+    values: dict[str, str] = {}
+    for word in words:
+        name, equals, value = word.partition("=")
+        if unnamed and not equals:
+            name, value = "", word
+        elif not equals or not name or not value:
+            raise ConfigError(f"{option} must be NAME=VALUE. Got {word!r}.")
+        if name in values:
+            raise ConfigError(f"{option} must name {name!r} once. Got {values[name]!r} and {value!r}.")
+        values[name] = value
+    return values
+
+
+def _mapping(type_: Any, tokens: Any, *, unnamed: bool = False) -> dict[str, str]:
+    """The values of an option that repeats with NAME=VALUE."""
+    return pairs_of((token.value for token in tokens), tokens[0].keyword, unnamed=unnamed)
+
+
+comma = Parameter(converter=_split, n_tokens=1)  # a list, written with commas
+Words = Annotated[tuple[str, ...], comma]
+Numbers = Annotated[tuple[float, ...], comma]
+
+
+# ---------------------------------------------------------------------- settings of a configuration
+
+
+def settings(
+    config: type[Config],
+    *,
+    shown: Iterable[str] = (),
+    skip: Iterable[str] = (),
+    names: Mapping[str, str] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    unnamed: Iterable[str] = (),
+    repeated: Iterable[str] = (),
+) -> Any:
+    """The type of the settings of a configuration that a command line gives: a dictionary of those given, nested as they are.
+
+    Args:
+        config: The configuration; the docstring is the help of its options.
+        shown: Settings that --help shows; --help-all shows the others too. A nested one is "data.name".
+        skip: Settings without an option.
+        names: Options whose name is not that of the setting; "*" puts the settings of a part beside the others.
+        rules: :class:`With` or :class:`Without` by setting.
+        unnamed: Mappings that take a VALUE alone too, besides NAME=VALUE.
+        repeated: Lists whose option repeats, because their values may hold commas.
+    """
+    about = _Options(set(shown), set(skip), names or {}, rules or {}, set(unnamed), set(repeated))
+    return Annotated[about.of(config, "", None), Parameter(name="*")]
+
+
+@dataclass(frozen=True)
+class _Options:
+    """Which options a configuration has; the arguments of :func:`settings`."""
+
+    shown: set[str]
+    skip: set[str]
+    names: Mapping[str, str]
+    rules: Mapping[str, Any]
+    unnamed: set[str]
+    repeated: set[str]
+
+    def of(self, config: type[Config], prefix: str, defaults: Config | None) -> Any:
+        """The type of a configuration, or of the part of it that `prefix` names."""
+        hints, docs = get_type_hints(config), _field_docs(config)
+        types = {}
+        for field in fields(config):
+            place = f"{prefix}{field.name}"
+            if place in self.skip:
+                continue
+            hint, default = hints[field.name], _default(field, defaults)
+            if isinstance(hint, type) and issubclass(hint, Config):
+                name = Parameter(name=self.names[place]) if place in self.names else Parameter()
+                types[field.name] = Annotated[self.of(hint, f"{place}.", default), name]
+            else:
+                types[field.name] = self._option(place, hint, docs.get(field.name, ""), default)
+        return TypedDict(config.__name__, types, total=False)  # type: ignore[operator]
+
+    def _option(self, place: str, hint: Any, text: str, default: Any) -> Any:
+        """The type of one setting."""
+        choices = (hint, *get_args(hint))
+        lists = [choice for choice in choices if get_origin(choice) is tuple]
+        mapping = get_origin(hint) in (Mapping, dict)
+        if mapping:
+            text += " (NAME=VALUE; may repeat)"
+        elif lists:
+            text += " (may repeat)" if place in self.repeated else " (A,B,...)"
+        if not isinstance(default, bool) and default not in (None, "", (), {}):
+            text += f" [default: {default}]"
+        about: dict[str, Any] = {"help": text, "group": OPTIONS if place in self.shown else MORE}
+        if place in self.names:
+            about["name"] = self.names[place]
+        if place in self.repeated:
+            about["consume_multiple"] = False
+        elif lists:
+            hint = lists[0]
+            about |= {"converter": _split, "n_tokens": 1}
+        elif mapping:
+            hint = dict[str, str]
+            convert = partial(_mapping, unnamed=place in self.unnamed)
+            about |= {"converter": convert, "accepts_keys": False, "n_tokens": 1}
+        elif bool in choices:
+            about["negative"] = f"--no-{place.split('.')[-1].replace('_', '-')}"
+        else:
+            about["converter"] = _one
+        rule = (self.rules[place],) if place in self.rules else ()
+        return Annotated[(hint, Parameter(**about), *rule)]  # type: ignore[return-value]
+
+
+def _default(field: Any, defaults: Config | None) -> Any:
+    """The default of a field, which the part that it belongs to may have changed."""
+    if defaults is not None:
+        return getattr(defaults, field.name)
+    if field.default_factory is not MISSING:
+        return field.default_factory()
+    return field.default
+
+
+def _one(type_: Any, tokens: Any) -> Any:
+    """A setting; text that is none stays text, which the configuration refuses together with all other problems."""
+    return from_text(tokens[0].value, type_)
+
+
+def _field_docs(config: type) -> dict[str, str]:
+    """The help of each field, from the docstrings of a configuration and its bases."""
+    docs = {}
+    for base in reversed(config.__mro__[:-1]):
+        parsed = docstring_parser.parse(base.__doc__ or "")
+        docs |= {p.arg_name: " ".join((p.description or "").split()) for p in parsed.params}
+    return docs
+
+
+# ---------------------------------------------------------------------- checks
+
+
+def check_options(app: App, command: tuple[str, ...], arguments: Any) -> None:
+    """Refuse numbers that are none, and options that do not go together; before anything is converted."""
+    problems = [*_wrong_values(arguments), *_unused_options(arguments)]
+    if problems:
+        raise ConfigError(problems)
+
+
+def _wrong_values(arguments: Any) -> Iterator[str]:
+    """Numbers that are none, of which cyclopts would round 2.5 to 2, and empty paths, which would be the working directory."""
+    for argument in arguments:
+        hint = argument.hint
+        hints = {hint, *get_args(hint)}
+        for token in argument.tokens:
+            wrong = hints & {int, float} and not fits(from_text(token.value, hint), hint)
+            if wrong and not argument.parameter.converter:
+                yield f"{token.keyword} must be {in_words(hint)}. Got {token.value!r}."
+            if Path in hints and not token.value:
+                yield f"{_typed(argument)} must be a path. Got ''."
+
+
+def _unused_options(arguments: Any) -> Iterator[str]:
+    """Options that the others make meaningless."""
+    known = {name: argument for argument in arguments for name in argument.names}
+    for argument in arguments:
+        if not argument.tokens:
+            continue
+        for rule in get_args(argument.field_info.annotation)[1:]:
+            conditions = [c for c in getattr(rule, "conditions", ()) if c.split()[0] in known]
+            true = [condition for condition in conditions if _holds(known, condition)]
+            if isinstance(rule, With) and not true:
+                yield f"{_typed(argument)} must come with {' or '.join(conditions)}."
+            if isinstance(rule, Without) and true:
+                yield f"{_typed(argument)} must come without {true[0]}. Leave one of them out."
+
+
+def _holds(known: Mapping[str, Any], condition: str) -> bool:
+    """Whether an option is given; with a value, "--outputs paths", whether it has it."""
+    name, _, value = condition.partition(" ")
+    argument = known[name]
+    if not value:
+        return bool(argument.tokens)
+    if argument.tokens:
+        return any(token.value == value for token in argument.tokens)
+    return str(argument.field_info.default) == value
+
+
+def _typed(argument: Any) -> str:
+    """An option as the user typed it."""
+    return argument.tokens[0].keyword or argument.name
+
+
+# ---------------------------------------------------------------------- messages
+
+
+def in_one_line(error: mistakes.CycloptsError, command: str) -> str:
+    """What a user got wrong: the option, the rule, the value, and the nearest option."""
+    argument, lists = error.argument, f"{command} --help-all lists them."
+    if isinstance(error.__cause__, HaceError):
+        return str(error.__cause__)
+    if isinstance(error, mistakes.UnknownOptionError):
+        word = error.token.keyword or error.token.value
+        return f"{word!r} is not an option of {command}.{_likely(word, error.argument_collection)} {lists}"
+    if isinstance(error, mistakes.UnusedCliTokensError):
+        (word, *_) = error.unused_tokens or [""]
+        name, equals, value = word.partition("=")
+        remedy = f" Options are written as --{name} {value}." if equals else ""
+        return f"{word!r} is one argument too many for {command}.{remedy}"
+    if isinstance(error, mistakes.RepeatArgumentError):
+        return f"{error.token.keyword} must be given once. Got it twice."
+    if isinstance(error, mistakes.MissingArgumentError) and argument is not None:
+        if argument.tokens or error.keyword or error.tokens_so_far:
+            return f"{error.keyword or _typed(argument)} must have a value."
+        return f"{command} must have {argument.name}. {command} --help describes it."
+    if isinstance(error, mistakes.CoercionError) and argument is not None and error.token is not None:
+        name, value = error.token.keyword or argument.name, error.token.value
+        choices = [str(choice) for choice in argument.get_choices() or ()]
+        rule = f"one of {', '.join(choices)}" if choices else in_words(argument.hint)
+        return f"{name} must be {rule}. Got {value!r}.{nearest(value, choices)}"
+    return str(error)
+
+
+def _likely(word: str, arguments: Any) -> str:
+    """The option that a word may have been meant for."""
+    name = word.lstrip("-").replace("_", "-")
+    known = {option.lstrip("-"): option for argument in arguments for option in argument.names}
+    synonym = known.get(SYNONYMS.get(name, ""))
+    if synonym is not None:
+        return f" Did you mean {synonym!r}?"
+    return nearest(name, known).replace("'", "'--", 1) if len(name) > 1 else ""
+
+
+# ---------------------------------------------------------------------- help
+
+
+class Help(DefaultFormatter):
+    """The help of a command: paragraphs as wide as the terminal, examples as they are, and the options that most people need.
+
+    Args:
+        everything: Whether to show all options.
+        command: The command, as a user types it.
+    """
+
+    def __init__(self, everything: bool, command: str) -> None:
+        super().__init__()
+        self.everything = everything
+        self.command = command
+
+    def __call__(self, console: Any, options: Any, panel: Any) -> None:
+        """Print a group of options or commands."""
+        panel.entries = [self._entry(entry) for entry in panel.entries]
+        if panel.title == MORE.name and not self.everything:
+            console.print(f"{len(panel.entries)} more options: {self.command} --help-all\n", highlight=False)
+        else:
+            super().__call__(console, options, panel)
+
+    def _entry(self, entry: Any) -> Any:
+        """An option, its help in one line, without a default that goes without saying."""
+        text = " ".join(str(entry.description.primary_renderable).split())
+        default = None if entry.default in ("False", "()") else entry.default
+        return entry.copy(description=InlineText.from_format(text, "plaintext"), default=default)
+
+    def render_description(self, console: Any, options: Any, description: Any) -> None:
+        """Print the docstring."""
+        print_plain = partial(console.print, highlight=False, markup=False)
+        for block in str(description.primary_renderable).split("\n\n"):
+            if "\n  " in f"\n{block}":
+                print_plain(block.rstrip(), soft_wrap=True)
+            else:
+                print_plain(" ".join(block.split()))
+            print_plain()
+
+
+def build_app(name: str, help: str, argv: list[str], **about: Any) -> App:
+    """The application, without commands."""
+    word = argv[0] if argv else ""
+    command = name if not word or word.startswith("-") else f"{name} {word}"
+    return App(
+        name,
+        help=help,
+        help_format="plaintext",
+        help_flags=("--help", "-h", "--help-all"),
+        help_formatter=Help("--help-all" in argv, command),
+        group_arguments=ARGUMENTS,
+        group_parameters=OPTIONS,
+        group_commands=Group("Help", sort_key=9),
+        default_parameter=Parameter(negative=()),
+        config=check_options,
+        **about,
+    )
