@@ -8,6 +8,8 @@ report, of a small study that runs while it is built.
 
 from __future__ import annotations
 
+import contextlib
+import io
 import os
 import re
 import subprocess
@@ -23,7 +25,7 @@ from markdown import Extension, Markdown
 from markdown.preprocessors import Preprocessor
 from mkdocs.structure.files import File, Files
 
-from hace.cli import COMMANDS
+from hace.cli import COMMANDS, Command, main
 
 sys.path.append(str(Path(__file__).parent))  # mkdocs loads this file by its path
 from check_arguments import ROOT, shown
@@ -111,10 +113,18 @@ def example_report() -> str:
 
 
 def commands_page() -> str:
-    """Every command with its options, as `--help` prints them."""
+    """Every command with its options, as `--help-all` prints them."""
     os.environ["COLUMNS"] = "110"
-    parts = [f"## hace {c.name}\n\n```text\n{c.parser().format_help().rstrip()}\n```\n" for c in COMMANDS]
-    return "# Commands\n\nWhat `hace COMMAND --help` prints.\n\n" + "\n".join(parts)
+    parts = [f"## hace {command.name}\n\n```text\n{help_of(command)}\n```\n" for command in COMMANDS]
+    return "# Commands\n\nWhat `hace COMMAND --help-all` prints.\n\n" + "\n".join(parts)
+
+
+def help_of(command: Command) -> str:
+    """The whole help of a command."""
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        main([command.name, "--help-all"])
+    return printed.getvalue().rstrip()
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:

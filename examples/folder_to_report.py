@@ -30,7 +30,7 @@ with tempfile.TemporaryDirectory() as folder:
     save_file(weights, "weights.safetensors")
 
     model = ["--model", "test_vit", "--checkpoint", "weights.safetensors", "--image-size", "32"]
-    hace(["features", "--data", "folders", "--root", "photos", *model, "--out", "features"])
+    hace(["features", "--data", "folders", "--data-root", "photos", *model, "--out", "features"])
     small = [
         "--methods",
         "sce,hace",

@@ -27,8 +27,9 @@ def tiny(**changes: Any) -> TrainConfig:
 def arguments(**changes: Any) -> list[str]:
     """The same for the command line."""
     values = {"model": "test_vit", "epochs": 2, "batch_size": 16, "lr": 0.05, "device": "cpu", **changes}
-    given = {"data.name": "synthetic"} | {f"data.options.{name}": value for name, value in OPTIONS.items()}
-    return [f"--{name}={value}" for name, value in {**given, **values}.items()]
+    options = {name: values.pop(name, value) for name, value in OPTIONS.items()}
+    given = ["--data=synthetic", *(f"--option={name}={value}" for name, value in options.items())]
+    return [*given, *(f"--{name.replace('_', '-')}={value}" for name, value in values.items())]
 
 
 def log_of(folder: Path) -> list[dict[str, Any]]:

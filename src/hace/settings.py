@@ -31,7 +31,14 @@ AT_LEAST_ONE = Rule("at least 1", lambda v: v >= 1)
 POSITIVE = Rule("more than 0", lambda v: v > 0)
 RATE = Rule("more than 0 and below 1e30", lambda v: 0 < v < 1e30)  # beyond, float32 has no room for a step
 SHARE = Rule("at least 0 and less than 1", lambda v: 0 <= v < 1)
-_TYPES = {int: "an integer", float: "a number", str: "text", bool: "true or false", type(None): "nothing", Path: "a path"}
+_TYPES = {
+    int: "an integer",
+    float: "a number",
+    str: "text",
+    bool: "true or false",
+    type(None): "nothing",
+    Path: "a path",
+}
 
 
 def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:

@@ -81,7 +81,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
         "0.9",
     ]
     assert cli.main(words) == 2
-    assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9"]) == 2
+    assert cli.main(["evaluate", str(run.folder), "--accuracy", "0.9"]) == 2
     assert capsys.readouterr().err.count(f"hace calibrate {run.folder}") == 2
     assert cli.main(["calibrate", str(run.folder), "--accuracy", "0.9"]) == 0
     said = capsys.readouterr().out
@@ -106,7 +106,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     assert [row["answer"] for row in rows] == expected.ids
     assert {row["answer_guarantee"] for row in rows} == {sure.guarantee}
 
-    assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--json"]) == 0
+    assert cli.main(["evaluate", str(run.folder), "--accuracy", "0.9", "--json"]) == 0
     report = json.loads(capsys.readouterr().out)
     h = new.hierarchy
     truths = [set(h.ancestors(h.nodes[v], include_self=True)) for v in new.samples.nodes.tolist()]
@@ -117,7 +117,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     measured = report["guarantee"]["measured"]
     assert measured["true_of_answers"] == pytest.approx(1 - measured["false"] / measured["answered"])
     for split, words in (("val", "was calibrated on them"), ("train", "was trained on them")):
-        assert cli.main(["evaluate", "--run", str(run.folder), "--accuracy", "0.9", "--split", split]) == 0
+        assert cli.main(["evaluate", str(run.folder), "--accuracy", "0.9", "--split", split]) == 0
         assert f"These samples do not test the guarantee: the run {words}" in capsys.readouterr().out
     assert report["metrics"]["calibrated: guarantee, 0.9 of samples"]["specificity"] == pytest.approx(
         report["guarantee"]["measured"]["specificity"]
@@ -157,7 +157,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     assert read_calibration(path) == found
     with pytest.raises(
         ConfigError,
-        match=rf"0\.9 of samples\. Got 0\.97 of answers\. To add it: hace calibrate {run.folder} --accuracy 0\.8 0\.9 0\.97$",
+        match=rf"0\.9 of samples\. Got 0\.97 of answers\. To add it: hace calibrate {run.folder} --accuracy 0\.8,0\.9,0\.97$",
     ):
         Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.97, of="answers")
     with pytest.raises(DataError, match="at least"):
@@ -218,7 +218,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     assert cli.main(other) == 2
     assert "c.json must be made with scores over nodes, as these are" in capsys.readouterr().err
     with pytest.raises(
-        ConfigError, match=r"--accuracy 0\.7 0\.8 0\.9 0\.95 0\.99 --of samples --rule climb$"
+        ConfigError, match=r"--accuracy 0\.7,0\.8,0\.9,0\.95,0\.99 --of samples --rule climb$"
     ):
         found.threshold_for(0.7)
 
@@ -248,11 +248,11 @@ BAD: dict[str, tuple[Any, Any, list[str], str]] = {
     "no samples": (HEALTHY[:0], LABELS[:0], [], "at least one sample"),
     "accuracy 0": (HEALTHY, LABELS, ["--accuracy", "0"], "above 0 and below 1. Got 0.0"),
     "accuracy 1": (HEALTHY, LABELS, ["--accuracy", "1"], "above 0 and below 1. Got 1.0"),
-    "accuracy NaN": (HEALTHY, LABELS, ["--accuracy", "nan"], "above 0 and below 1"),
+    "accuracy NaN": (HEALTHY, LABELS, ["--accuracy", "nan"], "--accuracy must be a number"),
     "confidence 1": (HEALTHY, LABELS, ["--confidence", "1"], "confidence must be"),
     "temperature 0": (HEALTHY, LABELS, ["--temperature", "0"], "temperature must be a number above 0"),
     "rows that differ": (HEALTHY, LABELS[:50], [], "There must be one label per row"),
-    "a split": (HEALTHY, LABELS, ["--split", "test"], "belong to a RUN"),
+    "a split": (HEALTHY, LABELS, ["--split", "test"], "--split must come with RUN"),
 }  # fmt: skip
 
 
@@ -274,20 +274,23 @@ def test_options_that_do_not_go_together(tmp_path: Path, capsys: pytest.CaptureF
     asked = ["predict", str(run.folder), f"{tmp_path}/new.npy"]
     scores = files(tmp_path, *scored(30))
     for words, said in (
-        ([*asked, "--accuracy", "0.9", "--threshold", "0.5"], "ways to choose the rank"),
+        ([*asked, "--accuracy", "0.9", "--threshold", "0.5"], "--threshold must come without --accuracy"),
         (
             [*asked, "--accuracy", "0.9", "--subset", run.hierarchy.leaves[0]],
             "must come with the subset that it was calibrated with",
         ),
         ([*asked, "--of", "answers"], "--of must come with --accuracy"),
         (["evaluate", *scores, "--accuracy", "0.9"], "must come with --calibration"),
-        (["evaluate", "--run", str(run.folder), "--calibration", "c.json"], "must come with --accuracy"),
+        (
+            ["evaluate", str(run.folder), "--calibration", "c.json"],
+            "--calibration must come with --scores or --accuracy",
+        ),
         (
             ["evaluate", *scores, "--calibration", f"{run.folder}/calibration.json"],
             "made with this hierarchy",
         ),
-        (["calibrate", str(run.folder), *scores[:2]], "Leave out --hierarchy"),
-        (["calibrate"], "--hierarchy, --scores, --labels must be given; or RUN"),
+        (["calibrate", str(run.folder), *scores[:2]], "--hierarchy must come with --scores"),
+        (["calibrate"], "hace calibrate must have a RUN, or --hierarchy, --scores and --labels"),
     ):
         assert cli.main(words) == 2, words
         assert said in capsys.readouterr().err

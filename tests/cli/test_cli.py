@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import errno
 import os
 import re
@@ -36,18 +35,15 @@ def edges(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[argparse.Namespace], None]], None]:
+def fake(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], None]], None]:
     """Make `hace fake` run a given function."""
 
-    def register(run: Callable[[argparse.Namespace], None]) -> None:
-        module = ModuleType("fake_command")
-        module.__dict__.update(add_arguments=lambda parser: None, run=run)
-        monkeypatch.setitem(sys.modules, "fake_command", module)
-        monkeypatch.setattr(
-            cli,
-            "COMMANDS",
-            (*cli.COMMANDS, cli.Command("fake", "for a test", "--batch-size", "fake_command")),
-        )
+    def register(run: Callable[[], None]) -> None:
+        module = ModuleType("hace.cli.fake")
+        module.__dict__["fake"] = run
+        monkeypatch.setitem(sys.modules, "hace.cli.fake", module)
+        command = cli.Command("fake", cli.PARTS, "for a test", "--batch-size")
+        monkeypatch.setattr(cli, "COMMANDS", (*cli.COMMANDS, command))
 
     return register
 
@@ -57,41 +53,53 @@ def test_python_m_hace_version() -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, f"hace {hace.__version__}\n", "")
 
 
-def test_help_lists_every_command_and_examples(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit:
-        cli.main(["--help"])
-    assert exit.value.code == 0
+def test_help_lists_every_command_by_task(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["--help"]) == 0
     text = capsys.readouterr().out
-    assert "examples:" in text
+    titles = ["Make a model", "Use it", "Compare", "Parts"]
+    assert [text.index(title) for title in titles] == sorted(text.index(title) for title in titles)
     for entry in cli.COMMANDS:
-        assert entry.name in text
-        assert entry.help in text
+        assert re.search(rf"{entry.name} +{re.escape(entry.help)}", text)
 
 
 @pytest.mark.parametrize("name", [entry.name for entry in cli.COMMANDS])
 def test_help_of_a_command_teaches_by_example(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as exit:
-        cli.main([name, "--help"])
-    assert exit.value.code == 0
-    assert f"  hace {name} " in capsys.readouterr().out.split("examples:")[1]
+    assert cli.main([name, "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert f"\n  hace {name}" in shown
+    assert shown.count("\n│ ") <= 60
+    assert cli.main([name, "--help-all"]) == 0
+    everything = capsys.readouterr().out
+    assert len(everything) >= len(shown)
+    for line in everything.splitlines():
+        assert len(line) <= 80 or line.startswith("  "), line  # examples are as they are
+
+
+def test_options_that_few_people_need_are_shown_by_help_all(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["evaluate", "--help"]) == 0
+    shown = capsys.readouterr().out
+    assert "--replicates" not in shown
+    assert "more options: hace evaluate --help-all" in shown
+    assert cli.main(["evaluate", "--help-all"]) == 0
+    assert "--replicates INT" in capsys.readouterr().out
 
 
 def test_nothing_asked_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main([]) == 2
     output = capsys.readouterr()
     assert output.out == ""
-    assert "examples:" in output.err
+    assert "Make a model" in output.err
 
 
 def test_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cluster"]) == 2
-    assert "Known: hierarchy, data," in capsys.readouterr().err
+    assert "Known: train, predict," in capsys.readouterr().err
 
 
 def test_an_error_of_the_package_is_its_message_and_exit_code_2(
     fake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         raise HierarchyError(["'a' is its own parent.", "'b' is its own parent."])
 
     fake(run)
@@ -104,7 +112,7 @@ def test_an_error_of_the_package_is_its_message_and_exit_code_2(
 def test_an_unexpected_error_names_its_place_and_exits_70(
     fake, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         hace.errors.nearest(None, [])  # type: ignore[arg-type]
 
     fake(run)
@@ -132,7 +140,7 @@ def test_an_unexpected_error_names_its_place_and_exits_70(
     ],
 )
 def test_out_of_memory_says_what_to_lower(error: Exception, fake, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         try:
             raise error
         except Exception as cause:
@@ -146,7 +154,7 @@ def test_out_of_memory_says_what_to_lower(error: Exception, fake, capsys: pytest
 
 
 def test_out_of_memory_without_a_reason(fake, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         raise MemoryError
 
     fake(run)
@@ -156,7 +164,7 @@ def test_out_of_memory_without_a_reason(fake, capsys: pytest.CaptureFixture[str]
 
 
 def test_ctrl_c_is_one_line_and_130(fake, capsys: pytest.CaptureFixture[str]) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         os.kill(os.getpid(), signal.SIGINT)
 
     fake(run)
@@ -207,7 +215,7 @@ def test_an_error_of_an_import_is_no_ctrl_c(tmp_path: Path) -> None:
 def test_an_error_is_one_line_that_no_terminal_obeys(
     error: Exception, words: str, fake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def run(args: argparse.Namespace) -> None:
+    def run() -> None:
         raise error
 
     fake(run)
@@ -243,22 +251,22 @@ def test_hierarchy_knows_cifar100(capsys: pytest.CaptureFixture[str]) -> None:
     assert "120" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(("flag", "nodes"), [("--root", 121), ("--no-root", 120)])
+@pytest.mark.parametrize(("flag", "nodes"), [("--root-node", 121), ("--no-root-node", 120)])
 def test_hierarchy_switches_the_root(flag: str, nodes: int, tmp_path: Path) -> None:
     out = tmp_path / "tree.json"
-    assert cli.main(["hierarchy", "cifar100", flag, "--to", "json", str(out)]) == 0
+    assert cli.main(["hierarchy", "cifar100", flag, "--to", "json", "--out", str(out)]) == 0
     assert hace.read_hierarchy(out).num_nodes == nodes
 
 
 def test_hierarchy_converts(edges: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = edges.with_name("tree.json")
-    assert cli.main(["hierarchy", str(edges), "--to", "json", str(out)]) == 0
+    assert cli.main(["hierarchy", str(edges), "--to", "json", "--out", str(out)]) == 0
     assert capsys.readouterr().out == f"wrote {out}\n"
     assert hace.read_hierarchy(out) == hace.read_hierarchy(edges)
 
 
 def test_hierarchy_converts_to_the_terminal(edges: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["hierarchy", str(edges), "--to", "json", "-"]) == 0
+    assert cli.main(["hierarchy", str(edges), "--to", "json"]) == 0
     again = edges.with_name("again.json")
     again.write_text(capsys.readouterr().out)
     assert hace.read_hierarchy(again) == hace.read_hierarchy(edges)
@@ -269,7 +277,7 @@ def test_hierarchy_is_made_from_features(tmp_path: Path, capsys: pytest.CaptureF
     x = np.array([[1.0, 0.0], [0.9, 0.1], [0.0, 1.0], [0.1, 0.9]], dtype=np.float32)
     np.savez(tmp_path / "f.npz", x_train=x, y_train=[3, 5, 7, 9], x_test=x[::-1], y_test=[3, 7, 9, 5])
     out = tmp_path / "taxonomy.csv"
-    made = ["hierarchy", "--induce", str(tmp_path / "f.npz"), "--levels", "1", "--out", str(out)]
+    made = ["hierarchy", "--features", str(tmp_path / "f.npz"), "--levels", "1", "--out", str(out)]
     assert cli.main(made) == 0
     h = hace.read_hierarchy(out)
     assert (h.leaves, h.parents("3"), h.parents("5")) == (("3", "5", "7", "9"), ("group 1",), ("group 1",))
@@ -294,15 +302,14 @@ def test_hierarchy_is_made_from_features(tmp_path: Path, capsys: pytest.CaptureF
 def test_hierarchy_passes_options_to_the_reader(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "up.txt").write_text("dog animal\nhusky dog\n")
     assert (
-        cli.main(["hierarchy", str(tmp_path / "up.txt"), "-o", "order=child parent", "--to", "newick", "-"])
-        == 0
+        cli.main(["hierarchy", str(tmp_path / "up.txt"), "-o", "order=child parent", "--to", "newick"]) == 0
     )
     assert capsys.readouterr().out == "((husky)dog)animal;\n"
 
 
 def test_hierarchy_takes_lists_with_commas(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "levels.csv").write_text("coarse,fine\ndog,husky\ndog,beagle\n")
-    arguments = ["hierarchy", str(tmp_path / "levels.csv"), "--to", "newick", "-"]
+    arguments = ["hierarchy", str(tmp_path / "levels.csv"), "--to", "newick"]
     assert cli.main([*arguments, "-o", "columns=coarse, fine", "-o", "leaves=husky,beagle"]) == 0
     assert capsys.readouterr().out == "(husky,beagle)dog;\n"
     assert cli.main([*arguments, "-o", "columns=coarse,fin"]) == 2
@@ -346,15 +353,15 @@ def test_hierarchy_draws(suffix: str, edges: Path) -> None:
     ("arguments", "words"),
     [
         (["missing.csv"], ["missing.csv"]),
-        (["edges.csv", "--format", "jsn"], ["jsn", "json"]),
-        (["edges.csv", "--to", "jsn", "out.json"], ["jsn", "json"]),
-        (["edges.csv", "--to", "json", "nowhere/out.json"], ["nowhere", "Create it first"]),
-        (["edges.csv", "--to", "csv", "edges.csv"], ["edges.csv", "is the input itself"]),
+        (["edges.csv", "--hierarchy-format", "jsn"], ["jsn", "json"]),
+        (["edges.csv", "--to", "jsn", "--out", "out.json"], ["jsn", "json"]),
+        (["edges.csv", "--to", "json", "--out", "nowhere/out.json"], ["nowhere", "Create it first"]),
+        (["edges.csv", "--to", "csv", "--out", "edges.csv"], ["edges.csv", "is the input itself"]),
         (["edges.csv", "--option", "ids"], ["NAME=VALUE", "'ids'"]),
         (["edges.csv", "--option", "format=csv"], ["NAME=VALUE", "'format=csv'"]),
         (["edges.csv", "--option", "idz=path"], ["idz", "Did you mean 'ids'?"]),
         (
-            ["edges.csv", "--to", "json", "out.json", "--plot", "out.pdf"],
+            ["edges.csv", "--to", "json", "--out", "out.json", "--plot", "out.pdf"],
             ["--plot must end in one of", "out.pdf"],
         ),
         (["edges.csv", "--plot", "out.gif"], ["--plot must end in one of", ".html, .svg, .png", "out.gif"]),
@@ -381,7 +388,7 @@ def test_hierarchy_refuses_in_words(
     assert [path.name for path in edges.parent.iterdir()] == ["edges.csv"]
 
 
-@pytest.mark.parametrize("arguments", [["--to", "json", "out.json"], ["--plot", "out.svg"]])
+@pytest.mark.parametrize("arguments", [["--to", "json", "--out", "out.json"], ["--plot", "out.svg"]])
 def test_a_full_disk_leaves_the_old_file(
     arguments: list[str], edges: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

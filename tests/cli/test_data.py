@@ -57,7 +57,7 @@ def test_the_table_of_the_real_aircraft(
     folder = copied(real_data("fgvc_aircraft"), tmp_path / "data")
     for part in ("train", "val", "test"):
         touch(folder / "images", (f"{i}.jpg" for i in (folder / f"images_{part}.txt").read_text().split()))
-    code, out, _ = run(capsys, "aircraft", "--root", tmp_path)
+    code, out, _ = run(capsys, "aircraft", "--data-root", tmp_path)
     assert code == 0
     texts = {e["id"].replace("-", "_"): e["text"] for e in _document("errata.json")}
     assert squeezed(out) == squeezed(AIRCRAFT.format(**texts))
@@ -68,15 +68,15 @@ def test_tables_stand_beside_the_paper(
 ) -> None:
     monkeypatch.setattr(published, "COUNTS", {"train": 300, "test": 100})
     cifar_binary(tmp_path / "cifar", small_cifar())
-    _, out, _ = run(capsys, "cifar100", "--root", tmp_path / "cifar")
+    _, out, _ = run(capsys, "cifar100", "--data-root", tmp_path / "cifar")
     assert "training samples 300 50,000" in squeezed(out)
     assert "nodes 120 120 c" in squeezed(out)
     assert "hierarchical depth 2 2" in squeezed(out)
-    _, rooted, _ = run(capsys, "cifar100", "--root", tmp_path / "cifar", "--root-node")
+    _, rooted, _ = run(capsys, "cifar100", "--data-root", tmp_path / "cifar", "--root-node")
     assert "nodes 121 120 c" in squeezed(rooted)
     assert "hierarchical depth 2 2" in squeezed(rooted)
     small_nabirds(tmp_path / "nabirds")
-    _, out, _ = run(capsys, "nabirds", "--root", tmp_path, "-o", "crop=true", "--no-root-node")
+    _, out, _ = run(capsys, "nabirds", "--data-root", tmp_path, "-o", "crop=true", "--no-root-node")
     assert "leaf classes 3 555" in squeezed(out)
     assert "hierarchy: forest without a root, 2 + 3 nodes by depth" in squeezed(out)
     assert "hierarchical depth 2 3 or 4" in squeezed(out)
@@ -87,7 +87,7 @@ def test_check_of_official_images_notes_what_stands_twice(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     small_aircraft(tmp_path)  # all images are alike
-    code, out, _ = run(capsys, "aircraft", "--root", tmp_path, "--check")
+    code, out, _ = run(capsys, "aircraft", "--data-root", tmp_path, "--check")
     assert code == 0
     assert (
         "all 18 images can be read; 6 are in two splits, such as train: images/1000001.jpg and test: images/1000013.jpg"
@@ -99,7 +99,7 @@ def test_check_of_official_images_notes_what_stands_twice(
 def test_check_of_ones_own_images(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for i, place in enumerate(("train/husky", "train/cat", "test/husky", "test/cat")):
         write_image(tmp_path / "photos" / place / "a.png", colour=(i, i, i))
-    arguments = ("folders", "--root", tmp_path / "photos", "--check")
+    arguments = ("folders", "--data-root", tmp_path / "photos", "--check")
     code, out, _ = run(capsys, *arguments)
     assert code == 0
     assert "photos (your images, a folder for each class)" in out
@@ -131,7 +131,7 @@ def test_synthetic_with_options(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["cifar"], "dataset must be one of 'cifar100', 'aircraft'"),
         (
-            ["nabirds", "--root", "nowhere"],
+            ["nabirds", "--data-root", "nowhere"],
             "nowhere: the folder does not exist. NABirds cannot be fetched for you",
         ),
         (["synthetic", "-o", "clases=3"], "An option of 'synthetic' must be one of"),

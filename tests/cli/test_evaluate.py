@@ -223,7 +223,7 @@ def test_metrics_of_the_leaves_alone(
     text = capsys.readouterr().out
     assert "HD@1" in text
     assert not any(word in text for word in ("Confidence", "Brier", "nan", "AURC"))
-    assert "--metrics leaves must come without --threshold" in refused(
+    assert "--threshold must come without --metrics leaves" in refused(
         capsys, "--metrics", "leaves", "--threshold", "0.9"
     )
 
@@ -247,7 +247,7 @@ def test_subset_and_compare(
     np.save("labels.npy", y[np.isin(y, dogs)])
     same = hace_evaluate("--subset", "dog", scores="dogs.npy", labels="labels.npy")
     assert alone["metrics"] == same["metrics"] != among["metrics"]
-    assert "--only-subset must come with a --subset" in refused(capsys, "--only-subset")
+    assert "--only-subset must come with --subset" in refused(capsys, "--only-subset")
     z = np.load("z.npy")
     z[np.arange(len(y)), y] += 2
     np.save("better.npy", z)
@@ -427,7 +427,8 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "price must be a number from 0 to 1" in refused(capsys, "--price", "7")
     assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
     for option, value in [("bins", "0"), ("bins", "1000000000"), ("replicates", "0"), ("seed", "-1")]:
-        assert f"--{option} must be from" in refused(capsys, f"--{option}", value)
+        message = refused(capsys, "--compare", "z.npy", f"--{option}", value)
+        assert f"--{option} must be a whole number from" in message
     message = refused(capsys, "--subset", "region.txt")
     assert "There is no file 'region.txt', and the hierarchy has no class 'region.txt'" in message
 
@@ -508,7 +509,7 @@ def test_probabilities_read_as_logits_are_doubted(folder: Path, capsys: pytest.C
         assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("root", ["--root", "--no-root"])
+@pytest.mark.parametrize("root", ["--root-node", "--no-root-node"])
 def test_the_report_tells_how_many_answers_say_anything(
     root: str, folder: Path, hace_evaluate: Callable[..., Any]
 ) -> None:

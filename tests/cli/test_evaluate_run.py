@@ -1,4 +1,4 @@
-"""`hace evaluate --run`: a finished run scores its own data again, and says what its result says."""
+"""`hace evaluate RUN`: a finished run scores its own data again, and says what its result says."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def test_a_run_says_again_what_its_result_says(
     name: str, runs: dict[str, Run], evaluated: Callable[..., Any]
 ) -> None:
-    found = evaluated("--run", runs[name].folder)
+    found = evaluated(runs[name].folder)
     result = runs[name].result
     assert result is not None
     same = set(found) & set(result)
@@ -93,7 +93,7 @@ def test_a_run_says_again_what_its_result_says(
 
 
 def test_the_table_names_the_run(runs: dict[str, Run], capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["evaluate", "--run", str(runs["hace"].folder)]) == 0
+    assert cli.main(["evaluate", str(runs["hace"].folder)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("HACE d=0.5, lr 2: right class in ")
     assert lines[4] == f"run {runs['hace'].id}, split test"
@@ -104,7 +104,7 @@ def test_names_from_a_file(runs: dict[str, Run], tmp_path: Path, capsys: pytest.
     h = runs["hace"].hierarchy
     names = tmp_path / "names.txt"
     names.write_text("".join(f"{node} the {node} itself\n" for node in h.nodes))
-    words = ["evaluate", "--run", str(runs["hace"].folder)]
+    words = ["evaluate", str(runs["hace"].folder)]
     plain = (cli.main(words), capsys.readouterr().out)[1]
     named = (cli.main([*words, "--names", str(names)]), capsys.readouterr().out)[1]
     assert named != plain
@@ -115,7 +115,7 @@ def test_names_from_a_file(runs: dict[str, Run], tmp_path: Path, capsys: pytest.
 def test_two_runs_are_told_apart_by_what_differs(
     runs: dict[str, Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", "--run", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]
+    words = ["evaluate", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]
     assert cli.main([*words, "--replicates", "20"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in (lines[0], lines[3])] == ["HACE d=0.5", "cross-entropy"]
@@ -123,10 +123,10 @@ def test_two_runs_are_told_apart_by_what_differs(
 
 
 def test_other_splits(runs: dict[str, Run], evaluated: Callable[..., Any]) -> None:
-    assert evaluated("--run", runs["hace"].folder, "--split", "train")["samples"] == 80
-    assert evaluated("--run", runs["val"].folder, "--split", "train")["samples"] == 64
-    assert evaluated("--run", runs["val"].folder, "--split", "test")["samples"] == 40
-    assert evaluated("--run", runs["val"].folder)["samples"] == 16
+    assert evaluated(runs["hace"].folder, "--split", "train")["samples"] == 80
+    assert evaluated(runs["val"].folder, "--split", "train")["samples"] == 64
+    assert evaluated(runs["val"].folder, "--split", "test")["samples"] == 40
+    assert evaluated(runs["val"].folder)["samples"] == 16
     with pytest.raises(ConfigError, match="held out no validation samples"):
         rescored(runs["hace"].folder, split="val")
     with pytest.raises(ConfigError, match="split must be one of"):
@@ -138,7 +138,7 @@ def test_options_act_on_a_run(name: str, runs: dict[str, Run], evaluated: Callab
     h = runs[name].hierarchy
     kept = ",".join(h.leaves[:3])
     words = ("--subset", kept, "--threshold", "0.6", "--level", "1", "--price", "0.3", "--distance", "edges")
-    found = evaluated("--run", runs[name].folder, *words)
+    found = evaluated(runs[name].folder, *words)
     assert found["outside_subset"] == 25
     assert found["distance"] == "edges"
     assert {"threshold 0.6", "best node of level 1", "least cost, any rank, price 0.3"} <= set(
@@ -155,7 +155,7 @@ def test_options_act_on_a_run(name: str, runs: dict[str, Run], evaluated: Callab
 def test_two_runs_compare_as_their_scores_do(
     runs: dict[str, Run], evaluated: Callable[..., Any], tmp_path: Path
 ) -> None:
-    words = ("--run", runs["ce"].folder, "--replicates", "50", "--compare")
+    words = (runs["ce"].folder, "--replicates", "50", "--compare")
     pair = evaluated(*words, runs["hace"].folder)
     rows = {(r["heading"], r["name"]): r for r in pair["comparison"]["metrics"]}
     for side, name in (("first", "ce"), ("second", "hace")):
@@ -174,7 +174,7 @@ def test_two_runs_compare_as_their_scores_do(
 
 @pytest.mark.slow
 def test_a_folder_of_results(runs: dict[str, Run], tmp_path: Path) -> None:
-    words = ["evaluate", "--run", str(runs["ce"].folder), "--compare", str(runs["hace"].folder)]
+    words = ["evaluate", str(runs["ce"].folder), "--compare", str(runs["hace"].folder)]
     assert cli.main([*words, "--replicates", "5", "--out", str(tmp_path / "out")]) == 0
     assert {"report.json", "decisions.csv", "operating_curve.svg"} <= {
         path.with_suffix(".svg").name if path.suffix in (".png", ".svg") else path.name
@@ -191,15 +191,12 @@ def test_moved_data(
     moved = tmp_path / "elsewhere"
     shutil.move(str(files), str(moved))
     try:
-        message = refused(capsys, "--run", runs["file"].folder)
+        message = refused(capsys, runs["file"].folder)
         assert "birds.npz" in message
         assert "--data-root" in message
-        for option in ("--data-root", "--features"):
-            assert (
-                cli.main(["evaluate", "--run", str(runs["file"].folder), option, str(moved / "birds.npz")])
-                == 0
-            )
-        words = ("--run", runs["file"].folder, "--data-root", moved / "birds.npz", "--compare")
+        found = ["--data-root", str(moved / "birds.npz")]
+        assert cli.main(["evaluate", str(runs["file"].folder), *found]) == 0
+        words = (runs["file"].folder, "--data-root", moved / "birds.npz", "--compare")
         assert cli.main(["evaluate", *map(str, words), str(runs["file"].folder), "--replicates", "5"]) == 0
     finally:
         shutil.move(str(moved), str(files))
@@ -231,9 +228,9 @@ def test_runs_on_other_samples_do_not_compare(
     runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (other,) = probe([config(validation=0.2, evaluate="val", seed=1)], tmp_path)
-    message = refused(capsys, "--run", runs["val"].folder, "--compare", other.folder)
+    message = refused(capsys, runs["val"].folder, "--compare", other.folder)
     assert "have different val samples: 16 and 16" in message
-    message = refused(capsys, "--run", runs["hace"].folder, "--compare", runs["rooted"].folder)
+    message = refused(capsys, runs["hace"].folder, "--compare", runs["rooted"].folder)
     assert "have different hierarchies" in message
 
 
@@ -244,41 +241,42 @@ def test_options_that_do_not_go_together(
     runs: dict[str, Run], files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run = runs["hace"].folder
-    message = refused(capsys, "--run", run, "--scores", "z.npy", "--labels", "y.npy", "--no-root")
-    assert message == (
-        "hace: --run has its own model, hierarchy and labels. Leave out --scores, --labels, --root, or --run.\n"
-    )
-    assert "there is no folder 'nowhere'" in refused(capsys, "--run", "nowhere")
-    assert "--hierarchy, --labels must be given; or --run" in refused(capsys, "--scores", "z.npy")
+    message = refused(capsys, run, "--scores", "z.npy", "--labels", "y.npy", "--no-root-node")
+    assert "--scores must come without RUN. Leave one of them out." in message
+    assert "--no-root-node must come with --hierarchy." in message
+    assert "There is no folder 'nowhere'" in refused(capsys, "nowhere")
+    assert "--scores must come with --hierarchy." in refused(capsys, "--scores", "z.npy", "--labels", "y.npy")
     given = ("--hierarchy", files / "tree.json", "--scores", "z.npy", "--labels", "y.npy")
-    assert "--split belongs to --run" in refused(capsys, *given, "--split", "test")
-    assert "--data-root belongs to --run" in refused(capsys, *given, "--features", "F")
-    assert "Two runs compare with --run RUN --compare RUN" in refused(capsys, *given, "--compare", run)
+    assert "--split must come with RUN." in refused(capsys, *given, "--split", "test")
+    assert "--data-root must come with RUN." in refused(capsys, *given, "--data-root", "F")
+    assert "Two runs compare with hace evaluate RUN --compare RUN" in refused(
+        capsys, *given, "--compare", run
+    )
     np.save(files / "short.npy", np.zeros((3, 8)))
-    message = refused(capsys, "--run", run, "--compare", files / "short.npy")
+    message = refused(capsys, run, "--compare", files / "short.npy")
     assert f"has 3 rows and the split 'test' of {run} has 40 labels" in message
 
 
 def test_folders_without_a_model(
     runs: dict[str, Run], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert "must be a run directory. It has no run.json." in refused(capsys, "--run", tmp_path)
+    assert "must be a run directory. It has no run.json." in refused(capsys, tmp_path)
     copy = tmp_path / "copy"
     shutil.copytree(runs["hace"].folder, copy)
     result = (copy / "result.json").read_bytes()
     edit_json(copy / "result.json", status="diverged")
-    assert "result.json was changed after it was written" in refused(capsys, "--run", copy)
+    assert "result.json was changed after it was written" in refused(capsys, copy)
     (copy / "result.json").write_bytes(result)
     (copy / "weights.safetensors").unlink()
     assert "weights.safetensors is missing. The command that made the run makes it again." in refused(
-        capsys, "--run", copy
+        capsys, copy
     )
     reseal(copy)
-    assert "has no weights.safetensors: it kept only its result" in refused(capsys, "--run", copy)
+    assert "has no weights.safetensors: it kept only its result" in refused(capsys, copy)
     reseal(copy, status="diverged")
-    assert "has no model: its training diverged" in refused(capsys, "--run", copy)
+    assert "has no model: its training diverged" in refused(capsys, copy)
     (copy / "result.json").unlink()
-    assert "is not finished" in refused(capsys, "--run", copy)
+    assert "is not finished" in refused(capsys, copy)
 
 
 def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
@@ -318,7 +316,7 @@ def test_real_features(
     )
     settings = {"data": data, "epochs": 2, "batch_size": 256, "lr": 8.0}
     first, second = probe([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
-    found = evaluated("--run", first.folder, "--compare", second.folder, "--replicates", "20")
+    found = evaluated(first.folder, "--compare", second.folder, "--replicates", "20")
     assert first.result is not None
     assert second.result is not None
     assert found["metrics"] == first.result["metrics"]

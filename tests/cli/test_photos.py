@@ -93,9 +93,7 @@ def test_features_skip_broken_photos_and_a_second_visit_is_short(
     photos: Path, broken: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     weights = save_weights(VIT, tmp_path / "vit.safetensors", img_size=SIZE)
-    words = (
-        f"features --data folders --data-root {photos} {DATA} --model {VIT} --checkpoint {weights} --image-size 32"
-    )
+    words = f"features --data folders --data-root {photos} {DATA} --model {VIT} --checkpoint {weights} --image-size 32"
     words += f" --out {tmp_path / 'features'}"
     assert cli.main(words.split()) == 2
     said = capsys.readouterr().err
@@ -160,21 +158,21 @@ def test_a_run_is_tested_on_another_year(
     assert cli.main(["calibrate", run, "--accuracy", "0.8", "--temperature", "1"]) == 0
     said = capsys.readouterr().out
     assert "9 of 30 val samples are labelled above the classes and are left out" in said
-    assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/2027", "--accuracy", "0.8"]) == 0
+    assert cli.main(["evaluate", run, "--samples", f"{folder}/2027", "--accuracy", "0.8"]) == 0
     said = capsys.readouterr().out
     assert "80 samples" in said
     assert "The guarantee was" in said
     assert "guaranteed: at most 20.0%" in said
-    words = ["calibrate", run, "--data", f"{folder}/2027", "--accuracy", "0.8", "--temperature", "1"]
+    words = ["calibrate", run, "--samples", f"{folder}/2027", "--accuracy", "0.8", "--temperature", "1"]
     words += ["--out", f"{folder}/2027.json"]
     assert cli.main(words) == 0
     assert "20 of 80 2027 samples are labelled above the classes and count" in capsys.readouterr().out
     assert cli.main([*words, "--coarse", "drop"]) == 0
     assert "20 of 80 2027 samples are labelled above the classes and are left out" in capsys.readouterr().out
-    for command in (["predict", run, f"{folder}/2027/robin"], ["evaluate", "--run", run]):
+    for command in (["predict", run, f"{folder}/2027/robin"], ["evaluate", run]):
         assert cli.main([*command, "--accuracy", "0.8", "--calibration", f"{folder}/2027.json"]) == 0
-    shown = ["--data", f"{folder}/2027", "--calibration", f"{folder}/2027.json", "--out", f"{folder}/page"]
-    assert cli.main(["evaluate", "--run", run, "--accuracy", "0.8", *shown]) == 0
+    shown = ["--samples", f"{folder}/2027", "--calibration", f"{folder}/2027.json", "--out", f"{folder}/page"]
+    assert cli.main(["evaluate", run, "--accuracy", "0.8", *shown]) == 0
     page = (folder / "page" / "report.html").read_text()
     assert "These samples do not test the guarantee: the run was calibrated on them." in page
 
@@ -184,13 +182,13 @@ def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.C
     (folder / "2027" / "jay").mkdir()
     (folder / "2027" / "robin" / "0.png").rename(folder / "2027" / "jay" / "0.png")
     for words, said in (
-        (["--data", f"{folder}/2027"], "jay: the folder must be a class of the hierarchy"),
-        (["--data", f"{folder}/2027", "--data-root", "x"], "Leave one of them out"),
-        (["--calibration", "c.json"], "--calibration must come with --accuracy"),
+        (["--samples", f"{folder}/2027"], "jay: the folder must be a class of the hierarchy"),
+        (["--samples", f"{folder}/2027", "--data-root", "x"], "Leave one of them out"),
+        (["--calibration", "c.json"], "--calibration must come with --scores or --accuracy"),
     ):
-        assert cli.main(["evaluate", "--run", run, *words]) == 2
+        assert cli.main(["evaluate", run, *words]) == 2
         assert said in capsys.readouterr().err
-    assert cli.main(["evaluate", "--run", run, "--data", f"{folder}/features"]) == 0
+    assert cli.main(["evaluate", run, "--samples", f"{folder}/features"]) == 0
     assert cli.main(["calibrate", run, "--coarse", "count"]) == 2
     assert "are not held out" in capsys.readouterr().err
 

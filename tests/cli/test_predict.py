@@ -86,7 +86,7 @@ def predicted(place: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., 
 
     def run(what: object, *words: object) -> list[dict[str, Any]]:
         arguments = ["predict", place / "probe", what, "--checkpoint", place / "vit.safetensors", *words]
-        assert cli.main([*map(str, arguments), "--format", "jsonl"]) == 0
+        assert cli.main([*map(str, arguments), "--to", "jsonl"]) == 0
         return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
     return run
@@ -315,7 +315,7 @@ def test_no_answer_has_no_probability(
     strange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     np.save(tmp_path / "x.npy", np.zeros((1, 6), np.float32))
-    words = ["--threshold", "0.99", "--top-k", "1", "--format", "table"]
+    words = ["--threshold", "0.99", "--top-k", "1", "--to", "table"]
     assert cli.main(["predict", str(strange / "probe"), str(tmp_path / "x.npy"), *words]) == 0
     line = capsys.readouterr().out.splitlines()[1]
     assert line[42:78].strip() == "no answer"
@@ -347,7 +347,7 @@ def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.C
         text = (tmp_path / name).read_text(encoding="utf-8")
         assert text.startswith(first)
         assert len(text.splitlines()) == 12 + (name != "a.jsonl")
-    assert "--format must be given" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
+    assert "--to must be given" in refused(capsys, place / "train", place / "images", "--out", "a.xlsx")
     missing = tmp_path / "no" / "a.csv"
     assert "does not exist" in refused(capsys, place / "train", place / "images", "--out", missing)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.csv", "a.jsonl", "a.txt"]
@@ -356,7 +356,7 @@ def test_out_is_whole_or_not_there(place: Path, tmp_path: Path, capsys: pytest.C
 def test_hostile_names_are_harmless(
     strange: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["predict", str(strange / "probe"), str(strange / "new.npy"), "--top-k", "4", "--format"]
+    words = ["predict", str(strange / "probe"), str(strange / "new.npy"), "--top-k", "4", "--to"]
     assert cli.main([*words, "csv"]) == 0
     text = capsys.readouterr().out
     rows = list(csv.DictReader(io.StringIO(text)))
@@ -383,7 +383,7 @@ def test_file_names_of_any_bytes(
     name = b"h\xe4\xff\x1b[2J\n.png"
     shutil.copy(place / "images" / "00.png", tmp_path / name.decode(errors="surrogateescape"))
     for form in ("csv", "table", "jsonl"):
-        assert cli.main(["predict", str(place / "train"), str(tmp_path), "--format", form]) == 0
+        assert cli.main(["predict", str(place / "train"), str(tmp_path), "--to", form]) == 0
         text = capsysbinary.readouterr().out.decode()  # it is text
         assert len(text.splitlines()) == 1 + (form != "jsonl")
         if form == "jsonl":
@@ -409,7 +409,7 @@ def broken(place: Path, tmp_path: Path) -> Path:
 def test_broken_images_have_a_row_with_the_reason(
     size: str, place: Path, broken: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["predict", str(place / "train"), str(broken), "--format", "jsonl", "--batch-size", size]
+    words = ["predict", str(place / "train"), str(broken), "--to", "jsonl", "--batch-size", size]
     assert cli.main(words) == 2
     out, err = capsys.readouterr()
     documents = [json.loads(line) for line in out.splitlines()]
@@ -426,7 +426,7 @@ def test_broken_images_are_left_out(
     place: Path, broken: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for form, rows in (("jsonl", 10), ("csv", 11), ("table", 11)):
-        words = ["predict", str(place / "train"), str(broken), "--skip-broken", "--format", form]
+        words = ["predict", str(place / "train"), str(broken), "--skip-broken", "--to", form]
         assert cli.main(words) == 0
         out, err = capsys.readouterr()
         assert len(out.splitlines()) == rows
@@ -548,7 +548,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "list.csv").write_bytes(b"path\n\xff\xfe.png\n")
     assert "line 2: the text must be UTF-8. Got byte 0xff" in refused(capsys, run, tmp_path / "list.csv")
     (tmp_path / "list.csv").write_text("path\nimages/gone.png\n")
-    message = refused(capsys, run, tmp_path / "list.csv", "--format", "jsonl")
+    message = refused(capsys, run, tmp_path / "list.csv", "--to", "jsonl")
     assert "1 of 1 images cannot be read:\n  images/gone.png: the image does not exist" in message
 
 
@@ -635,7 +635,7 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
     assert "--threshold must be a number" in message("--threshold", "high")
     assert "levels 1 to 2. Got 3" in message("--threshold", "0.1,0.2,0.3")
-    assert "ways to choose the rank" in message("--threshold", "0.5", "--level", "1")
+    assert "--threshold must come without --level" in message("--threshold", "0.5", "--level", "1")
     assert "top_k must be at least 1. Got 0" in message("--top-k", "0")
     assert "the hierarchy has no class 'zebra'" in message("--subset", "zebra")
     assert "batch_size must be at least 1. Got 0" in message("--batch-size", "0")
@@ -651,10 +651,10 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_training_evaluates_to_its_own_result(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["evaluate", "--run", str(place / "train"), "--json"]) == 0
+    assert cli.main(["evaluate", str(place / "train"), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     result = json.loads((place / "train" / "result.json").read_text())
     assert found["metrics"] == result["metrics"]
     assert found["reliability"] == result["reliability"]
-    assert cli.main(["evaluate", "--run", str(place / "train"), "--split", "train", "--json"]) == 0
+    assert cli.main(["evaluate", str(place / "train"), "--split", "train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 30

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from hace.cli import main
-from hace.errors import ConfigError
-from hace.lab.probe import loss_grid
 from hace.lab.runs.config import LossConfig
 from hace.lab.runs.run import Run, read_run
 
@@ -23,11 +21,11 @@ def probe(*words: str) -> int:
 
 
 def test_a_grid_becomes_runs_and_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--loss", "cross_entropy", "hace", "--dilution", "0.2", "0.5", "--lr", "1", "4", "--seeds", "2"]
+    words = ["--loss", "cross_entropy,hace:dilution=0.2,hace:dilution=0.5", "--lr", "1,4", "--seeds", "2"]
     assert probe(*QUICK, *words, "--out", str(tmp_path)) == 0
     assert len(all_runs(tmp_path)) == 3 * 2 * 2  # cross-entropy has no dilution, and is not multiplied by it
     shown = capsys.readouterr().out
-    for method in ("cross_entropy, lr 1", "hace, dilution 0.2, lr 4", "hace, dilution 0.5, lr 1"):
+    for method in ("cross_entropy, lr 1", "hace:dilution=0.2, lr 4", "hace:dilution=0.5, lr 1"):
         assert method in shown
     assert "minus cross_entropy, lr 1" in shown
     for run in all_runs(tmp_path):
@@ -35,9 +33,7 @@ def test_a_grid_becomes_runs_and_a_table(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_json_has_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        probe(*QUICK, "--loss", "cross_entropy", "hace", "--lr", "2", "--out", str(tmp_path), "--json") == 0
-    )
+    assert probe(*QUICK, "--loss", "cross_entropy,hace", "--lr", "2", "--out", str(tmp_path), "--json") == 0
     rows = json.loads(capsys.readouterr().out)
     for row in rows:
         (run,) = [r for r in all_runs(tmp_path) if r.id in row["runs"]]
@@ -54,9 +50,7 @@ def test_a_saved_configuration_runs_again(tmp_path: Path, capsys: pytest.Capture
         probe(
             *QUICK,
             "--loss",
-            "hxe",
-            "--alpha",
-            "0.3",
+            "hxe:alpha=0.3",
             "--lr",
             "2",
             "--seed",
@@ -100,7 +94,18 @@ def test_options_come_on_top_of_a_configuration(tmp_path: Path) -> None:
     }
     (tmp_path / "c.json").write_text(json.dumps(document))
     words = ["--config", str(tmp_path / "c.json")]
-    assert probe(*words, "--dilution", "0.2", "--seed", "0", "--out", str(tmp_path / "a")) == 0
+    assert (
+        probe(
+            *words,
+            "--loss",
+            "hace:dilution=0.2:label_smoothing=0.1",
+            "--seed",
+            "0",
+            "--out",
+            str(tmp_path / "a"),
+        )
+        == 0
+    )
     config = only_run(tmp_path / "a").config
     assert (config.loss.options["dilution"], config.loss.options["label_smoothing"]) == (0.2, 0.1)
     assert config.seed == 0
@@ -133,7 +138,7 @@ def test_a_run_of_a_search_shows_its_table_too(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_rate_given_twice_is_one_rate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert probe(*QUICK, "--lr", "4", "4.0", "--out", str(tmp_path), "--json") == 0
+    assert probe(*QUICK, "--lr", "4,4.0", "--out", str(tmp_path), "--json") == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["seeds"], row["diverged"], row["rates"]) == (1, 0, [4.0])
 
@@ -149,11 +154,11 @@ def test_without_mistakes_there_is_no_severity(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_a_diverged_method_stays_in_the_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--loss", "hace", "--lr", "1", "32", "--weight-decay", "10", "--epochs", "30"]
+    words = ["--loss", "hace", "--lr", "1,32", "--weight-decay", "10", "--epochs", "30"]
     assert probe(*SMALL, *words, "--out", str(tmp_path)) == 0
     shown = capsys.readouterr().out
     assert "diverged" in shown.split("hace, lr 32")[1].split("\n")[0]
-    words.remove("1")
+    words[words.index("1,32")] = "32"
     with pytest.raises(SystemExit, match="1"):  # nothing else was trained
         probe(*SMALL, *words, "--out", str(tmp_path))
 
@@ -164,7 +169,7 @@ WILD = ["--weight-decay", "10", "--epochs", "30"]  # at a rate of 32 every step 
 def test_differences_are_to_the_first_method_that_has_a_result(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert probe(*SMALL, *WILD, "--loss", "hace", "--lr", "32", "0.01", "0.02", "--out", str(tmp_path)) == 0
+    assert probe(*SMALL, *WILD, "--loss", "hace", "--lr", "32,0.01,0.02", "--out", str(tmp_path)) == 0
     shown = capsys.readouterr().out
     assert "minus hace, lr 0.01" in shown
 
@@ -184,36 +189,24 @@ def test_lbfgs_that_did_not_converge_is_said(tmp_path: Path, capsys: pytest.Capt
     assert "1 of 1 L-BFGS runs did not converge" in capsys.readouterr().err
 
 
-def test_loss_grid() -> None:
-    grid = loss_grid(
-        ["hace", "hxe", "hce"], {"dilution": [0.2], "alpha": [0.1, 0.5], "label_smoothing": [0.1]}
-    )
-    assert list(grid) == [
-        "hace, dilution 0.2, label smoothing 0.1",
-        "hxe, alpha 0.1",
-        "hxe, alpha 0.5",
-        "hce",
-    ]
-    with pytest.raises(ConfigError, match="None of hce has a parameter 'alpha'"):
-        loss_grid(["hce"], {"alpha": [0.1]})
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ([], "Name the features"),
-        (["--features", "f.npz", "--data", "synthetic-features"], "give one"),
+        ([], "--features must be given; or --data synthetic-features"),
+        (["--features", "f.npz", "--data", "synthetic-features"], "--data must come without --features"),
         ([*SMALL, "--loss", "hacee"], "Did you mean 'hace'"),
         ([*SMALL, "--lr", "-1"], "lr must be more than 0"),
-        ([*SMALL, "--dilution", "2"], "dilution must be in (0, 1]"),
-        ([*SMALL, "--loss", "hxe", "--dilution", "0.2"], "None of hxe has a parameter 'dilution'"),
+        ([*SMALL, "--loss", "hace:dilution=2"], "dilution must be in (0, 1]"),
+        ([*SMALL, "--loss", "hxe:dilution=0.2"], "options.dilution is not a parameter of 'hxe'"),
         ([*SMALL, "--seeds", "0"], "--seeds must be at least 1"),
         ([*SMALL, "--threads", "0"], "--threads must be at least 1"),
         ([*SMALL, "--patience", "2"], "patience needs held-out samples"),
         (["--data", "synthetic-features", "-o", "clases=3"], "Did you mean 'classes'"),
-        ([*SMALL, "--optimizer", "lbfgs", "--lr", "1", "2"], "lbfgs has no learning rate"),
-        ([*SMALL, "--loss-option", "dilution"], "--loss-option must be NAME=VALUE"),
+        ([*SMALL, "--optimizer", "lbfgs", "--lr", "1,2"], "--lr must come without --optimizer lbfgs"),
+        ([*SMALL, "-o", "classes"], "--option must be NAME=VALUE"),
         (["--features", "missing.npz"], "missing.npz"),
+        ([*SMALL, "--tolerance", "1e-3"], "--tolerance must come with --optimizer lbfgs or --config"),
+        ([*SMALL, "--rate", "4"], "'--rate' is not an option of hace probe. Did you mean '--lr'?"),
         (["--config", "missing.json"], "missing.json"),
         (["--data", "cifar100"], "then give --features F"),
     ],

@@ -218,10 +218,7 @@ def test_answers_in_the_columns_of_each_format(traps: Path, capsys: pytest.Captu
         "csv": {"sample": "siteA/0.jpg"},
     }.items():
         out = traps / f"{form}.csv"
-        assert (
-            cli.main(["predict", f"{traps}/run", f"{traps}/md.json", "--format", form, "--out", str(out)])
-            == 0
-        )
+        assert cli.main(["predict", f"{traps}/run", f"{traps}/md.json", "--to", form, "--out", str(out)]) == 0
         with out.open(newline="") as file:
             rows = list(csv.DictReader(file))
         assert len(rows) == 12
@@ -233,9 +230,7 @@ def test_answers_in_the_columns_of_each_format(traps: Path, capsys: pytest.Captu
             or "empty" in (last.get("Species"), last.get("answer_name"))
         )
     capsys.readouterr()
-    assert (
-        cli.main(["predict", f"{traps}/run", f"{traps}/md.json", "--boxes", "all", "--format", "jsonl"]) == 0
-    )
+    assert cli.main(["predict", f"{traps}/run", f"{traps}/md.json", "--boxes", "all", "--to", "jsonl"]) == 0
     documents = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert len(documents) == 18 + 3
     assert documents[-1] == {"sample": "siteC/3.jpg", "empty": True}

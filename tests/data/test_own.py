@@ -352,9 +352,9 @@ def test_names_and_options_of_data_sets(tmp_path: Path) -> None:
         ConfigError, match=r"An option of 'nabirds' must be one of crop. Got 'corp'. Did you mean 'crop'"
     ):
         hace.load_dataset("nabirds", tmp_path, corp=True)
-    with pytest.raises(ConfigError, match=r"'cifar100' needs its folder or file. Give --root"):
+    with pytest.raises(ConfigError, match=r"'cifar100' needs its folder or file. Give --data-root"):
         hace.load_dataset("cifar100")
-    with pytest.raises(ConfigError, match=r"is synthetic\. Omit --root"):
+    with pytest.raises(ConfigError, match=r"is synthetic\. Omit --data-root"):
         hace.load_dataset("synthetic", tmp_path)
     with pytest.raises(ConfigError, match="'folders' cannot be downloaded"):
         hace.load_dataset("folders", tmp_path, download=True)
@@ -417,7 +417,7 @@ def test_a_test_share_beside_a_test_split(photos: Path) -> None:
 
 
 def test_images_without_a_test_split_get_the_remedy(photos: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["data", "folders", "--root", str(photos / "train")]) == 0
+    assert main(["data", "folders", "--data-root", str(photos / "train")]) == 0
     assert "no test split: a study needs one. -o test=0.2 holds out a fifth" in capsys.readouterr().out
     data = hace.load_dataset("folders", photos / "train", hierarchy=H)
     with pytest.raises(ConfigError, match=r"train has no split 'test'. It has train. Give .* -o test=0.2"):

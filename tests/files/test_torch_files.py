@@ -90,7 +90,7 @@ CRASHES = """
 import sys
 from hace import cli
 data, weights = sys.argv[1:]
-first = cli.main(["data", "cifar100", "--root", data])
+first = cli.main(["data", "cifar100", "--data-root", data])
 words = "features --data synthetic --model test_vit --checkpoint".split()
 print(first, cli.main([*words, weights, "--out", data]))
 """

@@ -132,9 +132,9 @@ def test_a_file_without_edges_is_a_flat_list_only_if_asked_for(
     name: str, text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "tree").write_text(text)
-    assert main(["hierarchy", str(tmp_path / "tree"), "--format", name]) == 2
+    assert main(["hierarchy", str(tmp_path / "tree"), "--hierarchy-format", name]) == 2
     assert "Got 2 nodes without an edge, such as 'a'" in capsys.readouterr().err
-    assert main(["hierarchy", str(tmp_path / "tree"), "--format", name, "-o", "flat=true"]) == 0
+    assert main(["hierarchy", str(tmp_path / "tree"), "--hierarchy-format", name, "-o", "flat=true"]) == 0
     assert read_hierarchy(tmp_path / "tree", name, flat=True).leaves == ("a", "b")
 
 

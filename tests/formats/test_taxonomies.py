@@ -337,7 +337,7 @@ replaced_by: X:2
         ("x.owx", '<?xml version="1.0"?>\n<Ontology xmlns="http://www.w3.org/2002/07/owl#"/>', FormatError, "must not be OWL/XML"),
         ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>\n<rdf:RDF/>', FormatError, "entities must be plain text"),
         ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<rdf:RDF/>', FormatError, "entities must be plain"),
-        ("x.py", "class A:\n    b\n", FormatError, "--format indented"),
+        ("x.py", "class A:\n    b\n", FormatError, "--hierarchy-format indented"),
     ],
 )  # fmt: skip
 def test_hostile_versions(name: str, text: str, kind: type, words: str, tmp_path: Path) -> None:

@@ -173,10 +173,10 @@ def command(random: Random) -> dict[str, Any]:
         files["tree.csv"] = text_bytes(random, TREE)
     options: list[str] = []
     for _ in range(random.randint(0, 2)):
-        name = random.choice((*NUMBER_OPTIONS, *CHOICES, "-o", "--compare", "--key", "--root", "--json"))
+        name = random.choice((*NUMBER_OPTIONS, *CHOICES, "-o", "--compare", "--key", "--root-node", "--json"))
         value = odd_value(random)
         text = "0.5" if random.random() < 0.3 else str(value)[:300]
-        if name in ("--root", "--json"):
+        if name in ("--root-node", "--json"):
             options.append(name)
         elif name == "-o":
             option = random.choice(

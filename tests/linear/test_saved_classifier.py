@@ -268,7 +268,7 @@ def test_a_file_is_calibrated_by_the_command_and_read_back(tmp_path: Path, monke
     np.save("new.npy", X)
     assert cli.main(["predict", "a.safetensors", "new.npy", "--accuracy", "0.9", "--out", "o.csv"]) == 2
     assert cli.main(["calibrate", "a.safetensors"]) == 2
-    assert cli.main(["calibrate", "a.safetensors", "--data", "val.npz", "--accuracy", "0.9"]) == 0
+    assert cli.main(["calibrate", "a.safetensors", "--samples", "val.npz", "--accuracy", "0.9"]) == 0
     assert cli.main(["predict", "a.safetensors", "new.npy", "--accuracy", "0.9", "--out", "o.csv"]) == 0
     clf = HACEClassifier.load("a.safetensors")
     assert clf.temperature_ != 1
@@ -281,8 +281,8 @@ def test_a_file_is_calibrated_by_the_command_and_read_back(tmp_path: Path, monke
     clf.save("again.safetensors")
     assert HACEClassifier.load("again.safetensors").guarantee(0.9) == clf.guarantee(0.9)
     clf.to_onnx("a.onnx")
-    assert cli.main(["calibrate", "a.onnx", "--data", "val.npz"]) == 2  # it cannot be written into ONNX
-    assert cli.main(["calibrate", "a.onnx", "--data", "val.npz", "--out", "c.json"]) == 0
+    assert cli.main(["calibrate", "a.onnx", "--samples", "val.npz"]) == 2  # it cannot be written into ONNX
+    assert cli.main(["calibrate", "a.onnx", "--samples", "val.npz", "--out", "c.json"]) == 0
 
 
 @pytest.mark.parametrize("scaling", ["none", "standard", "unit"])

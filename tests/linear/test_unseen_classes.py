@@ -225,7 +225,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert "Something new appears" in capsys.readouterr().out
     assert out.read_text().startswith("draw,seed,method,lost,best,threshold,known_exact")
     page = tmp_path / "page.html"
-    assert main([*words, "--methods", "leave-one-out", "--guarantee", "0.3", "--page", str(page)]) == 0
+    assert main([*words, "--methods", "leave-one-out", "--accuracy", "0.3", "--page", str(page)]) == 0
     said = capsys.readouterr().out
     assert "guarantee 0.3, leave-one-out: threshold" in said
     (row,) = [line for line in out.read_text().splitlines() if "guarantee 0.3" in line]
@@ -233,7 +233,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert f"threshold {float(threshold):.3g}; {float(known_exact):.1f}% of known samples" in said
     assert "if something new appears, what happens?" in page.read_text()
     assert (
-        main([*words, "--methods", "leave-one-out", "--guarantee", "0.9"]) == 2
+        main([*words, "--methods", "leave-one-out", "--accuracy", "0.9"]) == 2
     )  # with two classes to set it
     assert "classes must be at least 9 to guarantee 0.9 of the samples" in capsys.readouterr().err
     assert main([*words, "--methods", "crossentropy"]) == 2

@@ -6,14 +6,16 @@ configuration as options, options that only --help-all shows, and the words for 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, TypedDict, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import docstring_parser
-from cyclopts import App, Group, Parameter
+from cyclopts import UNSET, App, Group, Parameter
 from cyclopts import exceptions as mistakes
 from cyclopts.help import DefaultFormatter, InlineText
 
@@ -62,30 +64,32 @@ class Without:
 # ---------------------------------------------------------------------- values
 
 
-def _split(type_: Any, tokens: Iterable[Any]) -> tuple[Any, ...]:
+def _split(type_: Any, tokens: Any) -> tuple[Any, ...]:
     """The values of a list with commas."""
     hint = get_args(type_)[0]
-    return tuple(from_text(word.strip(), hint) for token in tokens for word in token.value.split(","))
+    words = [
+        word.strip() for token in tokens for word in re.split(r",(?![^[]*])", token.value)
+    ]  # not within [1, 2]
+    values = tuple(from_text(word, hint) for word in words)
+    wrong = [value for value in values if not fits(value, hint)]
+    if wrong:
+        raise ConfigError(
+            f"{tokens[0].keyword} must be {in_words(hint)}, or several with commas. Got {wrong[0]!r}."
+        )
+    return values
 
 
-def pairs_of(words: Iterable[str], option: str, *, unnamed: bool = False) -> dict[str, str]:
-    """NAME=VALUE words as a mapping; where `unnamed`, a VALUE alone has the name ""."""
+def pairs_of(words: Iterable[str], option: str) -> dict[str, str]:
+    """NAME=VALUE words as a mapping."""
     values: dict[str, str] = {}
     for word in words:
         name, equals, value = word.partition("=")
-        if unnamed and not equals:
-            name, value = "", word
-        elif not equals or not name or not value:
+        if not equals or not name or not value:
             raise ConfigError(f"{option} must be NAME=VALUE. Got {word!r}.")
         if name in values:
             raise ConfigError(f"{option} must name {name!r} once. Got {values[name]!r} and {value!r}.")
         values[name] = value
     return values
-
-
-def _mapping(type_: Any, tokens: Any, *, unnamed: bool = False) -> dict[str, str]:
-    """The values of an option that repeats with NAME=VALUE."""
-    return pairs_of((token.value for token in tokens), tokens[0].keyword, unnamed=unnamed)
 
 
 comma = Parameter(converter=_split, n_tokens=1)  # a list, written with commas
@@ -103,10 +107,10 @@ def settings(
     skip: Iterable[str] = (),
     names: Mapping[str, str] | None = None,
     rules: Mapping[str, Any] | None = None,
-    unnamed: Iterable[str] = (),
     repeated: Iterable[str] = (),
 ) -> Any:
     """The type of the settings of a configuration that a command line gives: a dictionary of those given, nested as they are.
+    A mapping is given as NAME=VALUE words, for :func:`pairs_of`.
 
     Args:
         config: The configuration; the docstring is the help of its options.
@@ -114,10 +118,9 @@ def settings(
         skip: Settings without an option.
         names: Options whose name is not that of the setting; "*" puts the settings of a part beside the others.
         rules: :class:`With` or :class:`Without` by setting.
-        unnamed: Mappings that take a VALUE alone too, besides NAME=VALUE.
         repeated: Lists whose option repeats, because their values may hold commas.
     """
-    about = _Options(set(shown), set(skip), names or {}, rules or {}, set(unnamed), set(repeated))
+    about = _Options(set(shown), set(skip), names or {}, rules or {}, set(repeated))
     return Annotated[about.of(config, "", None), Parameter(name="*")]
 
 
@@ -129,7 +132,6 @@ class _Options:
     skip: set[str]
     names: Mapping[str, str]
     rules: Mapping[str, Any]
-    unnamed: set[str]
     repeated: set[str]
 
     def of(self, config: type[Config], prefix: str, defaults: Config | None) -> Any:
@@ -162,19 +164,15 @@ class _Options:
         about: dict[str, Any] = {"help": text, "group": OPTIONS if place in self.shown else MORE}
         if place in self.names:
             about["name"] = self.names[place]
-        if place in self.repeated:
-            about["consume_multiple"] = False
-        elif lists:
+        if lists and place not in self.repeated:
             hint = lists[0]
             about |= {"converter": _split, "n_tokens": 1}
         elif mapping:
-            hint = dict[str, str]
-            convert = partial(_mapping, unnamed=place in self.unnamed)
-            about |= {"converter": convert, "accepts_keys": False, "n_tokens": 1}
+            hint = tuple[str, ...]
         elif bool in choices:
             about["negative"] = f"--no-{place.split('.')[-1].replace('_', '-')}"
         else:
-            about["converter"] = _one
+            about["converter"] = partial(_one, hint)
         rule = (self.rules[place],) if place in self.rules else ()
         return Annotated[(hint, Parameter(**about), *rule)]  # type: ignore[return-value]
 
@@ -188,9 +186,9 @@ def _default(field: Any, defaults: Config | None) -> Any:
     return field.default
 
 
-def _one(type_: Any, tokens: Any) -> Any:
-    """A setting; text that is none stays text, which the configuration refuses together with all other problems."""
-    return from_text(tokens[0].value, type_)
+def _one(hint: Any, type_: Any, tokens: Any) -> Any:
+    """A setting; numbers are read as strictly as the configuration takes them."""
+    return from_text(tokens[0].value, hint)
 
 
 def _field_docs(config: type) -> dict[str, str]:
@@ -213,16 +211,29 @@ def check_options(app: App, command: tuple[str, ...], arguments: Any) -> None:
 
 
 def _wrong_values(arguments: Any) -> Iterator[str]:
-    """Numbers that are none, of which cyclopts would round 2.5 to 2, and empty paths, which would be the working directory."""
+    """Values that are not of their type: cyclopts would round 2.5 to 2, and take an empty path for the working directory."""
     for argument in arguments:
-        hint = argument.hint
-        hints = {hint, *get_args(hint)}
+        hint = argument.field_info.annotation
+        hint = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+        types = [
+            t
+            for t in (get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,))
+            if t is not NoneType
+        ]
+        rule = " or ".join(map(in_words, types))
         for token in argument.tokens:
-            wrong = hints & {int, float} and not fits(from_text(token.value, hint), hint)
-            if wrong and not argument.parameter.converter:
-                yield f"{token.keyword} must be {in_words(hint)}. Got {token.value!r}."
-            if Path in hints and not token.value:
+            text = token.value
+            typed = token.implicit_value is UNSET and all(map(_is_scalar, types))
+            if Path in types and not text:
                 yield f"{_typed(argument)} must be a path. Got ''."
+            elif typed and not fits(from_text(text, hint), hint):
+                likely = nearest(text, map(str, argument.get_choices() or ()))
+                yield f"{_typed(argument)} must be {rule}. Got {text!r}.{likely}"
+
+
+def _is_scalar(hint: Any) -> bool:
+    """Whether text becomes a value of this type by :func:`from_text`."""
+    return get_origin(hint) is Literal or hint in (int, float, str)
 
 
 def _unused_options(arguments: Any) -> Iterator[str]:
@@ -278,22 +289,16 @@ def in_one_line(error: mistakes.CycloptsError, command: str) -> str:
         if argument.tokens or error.keyword or error.tokens_so_far:
             return f"{error.keyword or _typed(argument)} must have a value."
         return f"{command} must have {argument.name}. {command} --help describes it."
-    if isinstance(error, mistakes.CoercionError) and argument is not None and error.token is not None:
-        name, value = error.token.keyword or argument.name, error.token.value
-        choices = [str(choice) for choice in argument.get_choices() or ()]
-        rule = f"one of {', '.join(choices)}" if choices else in_words(argument.hint)
-        return f"{name} must be {rule}. Got {value!r}.{nearest(value, choices)}"
     return str(error)
 
 
 def _likely(word: str, arguments: Any) -> str:
     """The option that a word may have been meant for."""
     name = word.lstrip("-").replace("_", "-")
-    known = {option.lstrip("-"): option for argument in arguments for option in argument.names}
-    synonym = known.get(SYNONYMS.get(name, ""))
-    if synonym is not None:
-        return f" Did you mean {synonym!r}?"
-    return nearest(name, known).replace("'", "'--", 1) if len(name) > 1 else ""
+    known = {option[2:] for argument in arguments for option in argument.names if option.startswith("--")}
+    if SYNONYMS.get(name) in known:
+        return f" Did you mean '--{SYNONYMS[name]}'?"
+    return nearest(name, known).replace(" '", " '--")  # compared without dashes, which all of them share
 
 
 # ---------------------------------------------------------------------- help

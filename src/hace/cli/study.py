@@ -17,13 +17,7 @@ from hace.study import Cluster, Study, known_presets
 
 SHOWN = "out features data_root hierarchy methods rates seeds shares models only"
 NAMES = {"settings": "--set"}
-Choices = settings(
-    Study,
-    shown=SHOWN.split(),
-    skip=("preset", "options"),
-    names=NAMES,
-    unnamed=("features", "data_root", "hierarchy"),
-)
+Choices = settings(Study, shown=SHOWN.split(), skip=("preset", "options"), names=NAMES)
 ON_SLURM = With("--executor slurm")
 Resources = settings(
     Cluster,
@@ -103,26 +97,38 @@ def study_fields(
 ) -> dict[str, Any]:
     """The fields of a study: paths without a name get that of their file, and a hierarchy that of the only dataset."""
     values = dict(choices)
-    paths = {name: dict(values.get(name, {})) for name in ("features", "data_root")}
-    for given in paths.values():
-        if "" in given:
-            path = given.pop("")
-            given[Path(path).stem] = path
-    values |= {name: given for name, given in paths.items() if given}
-    trees = dict(values.get("hierarchy", {}))
-    if "" in trees:
-        names = {name for given in paths.values() for name in given}
-        if len(names) != 1:
-            raise ConfigError(
-                f"--hierarchy must be NAME=PATH unless there is one dataset. Got {trees['']!r}."
-            )
-        values["hierarchy"] = {**trees, names.pop(): trees.pop("")}
+    for name in ("features", "data_root"):
+        if name in values:
+            values[name] = named_paths(values[name], f"--{name.replace('_', '-')}")
+    if "hierarchy" in values:
+        datasets = {dataset for name in ("features", "data_root") for dataset in values.get(name, {})}
+        values["hierarchy"] = named_trees(values["hierarchy"], datasets)
+    if "only" in values:
+        values["only"] = pairs_of(values["only"], "--only")
     if "settings" in values:
-        values["settings"] = {name: as_number(plain(value)) for name, value in values["settings"].items()}
-    options = {name: as_number(plain(value)) for name, value in pairs_of(option, "--option").items()}
+        values["settings"] = as_values(pairs_of(values["settings"], "--set"))
+    options = as_values(pairs_of(option, "--option"))
     if groups is not None:
         options["groups"] = groups
     return {"preset": preset, **values, **({"options": options} if options else {})}
+
+
+def named_paths(words: tuple[str, ...], option: str) -> dict[str, str]:
+    """Paths by dataset; one without a name is named after its file."""
+    return pairs_of((word if "=" in word else f"{Path(word).stem}={word}" for word in words), option)
+
+
+def named_trees(words: tuple[str, ...], datasets: set[str]) -> dict[str, str]:
+    """Hierarchies by dataset; one without a name is that of the only dataset."""
+    unnamed = [word for word in words if "=" not in word]
+    if unnamed and len(datasets) != 1:
+        raise ConfigError(f"--hierarchy must be NAME=PATH unless there is one dataset. Got {unnamed[0]!r}.")
+    return pairs_of((word if "=" in word else f"{min(datasets)}={word}" for word in words), "--hierarchy")
+
+
+def as_values(words: Mapping[str, str]) -> dict[str, Any]:
+    """Options and settings: numbers, true, false and lists in place of text that is one."""
+    return {name: as_number(plain(text)) for name, text in words.items()}
 
 
 def print_list() -> None:

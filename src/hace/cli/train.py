@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -70,7 +71,7 @@ def train(
         print(preset_list())
         return
     try:
-        built = build_config(preset, config, loss, given, data_options(option, groups))
+        built = configuration(given, preset, config, loss, option, groups)
         if only_print:
             return print_yaml(built)
         if out is None:
@@ -84,12 +85,13 @@ def train(
         raise SystemExit(1)
 
 
-def build_config(
-    preset: str | None,
-    config: Path | None,
-    loss: str | None,
-    given: Mapping[str, Any],
-    options: Mapping[str, Any],
+def configuration(
+    given: Mapping[str, Any] = MappingProxyType({}),
+    preset: str | None = None,
+    config: Path | None = None,
+    loss: str | None = None,
+    option: tuple[str, ...] = (),
+    groups: str | None = None,
 ) -> TrainConfig:
     """The configuration: preset, what is fast on this device, file and options, each over the one before."""
     from hace.lab.runs.process import fast_settings
@@ -101,6 +103,7 @@ def build_config(
 
         presets.append(train_preset(preset).to_dict())
     file = [] if config is None else [read_mapping(config)]
+    options = data_options(option, groups)
     asked = resolved(TrainConfig, [*presets, *file], given, options, loss)
     return resolved(TrainConfig, [*presets, fast_settings(asked.device), *file], given, options, loss)
 

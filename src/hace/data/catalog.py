@@ -113,10 +113,10 @@ def load_dataset(
     arguments: dict[str, Any] = {"hierarchy": hierarchy, "root_node": root_node, **options}
     if kind.takes("root"):
         if root is None:
-            raise ConfigError(f"The dataset {name!r} needs its folder or file. Give --root (root=).")
+            raise ConfigError(f"The dataset {name!r} needs its folder or file. Give --data-root (root=).")
         arguments["root"] = Path(root)
     elif root is not None:
-        raise ConfigError(f"The dataset {name!r} is synthetic. Omit --root (root=).")
+        raise ConfigError(f"The dataset {name!r} is synthetic. Omit --data-root (root=).")
     if kind.takes("download"):
         arguments["download"] = download
     elif download:

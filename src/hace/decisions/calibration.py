@@ -104,7 +104,7 @@ class Calibration(Config):
         """The options of `hace calibrate` that add a guarantee to these; both kinds are its default, as far as possible."""
         first = self.thresholds[0]
         wanted = sorted({accuracy, *(t.accuracy for t in self.thresholds if t.accuracy is not None)})
-        words = "--accuracy " + " ".join(f"{a:g}" for a in wanted)
+        words = "--accuracy " + ",".join(f"{a:g}" for a in wanted)
         words += f" --of {of}" if {t.of for t in self.thresholds} == {of} else ""
         words += f" --confidence {first.confidence:g}" if first.confidence and first.of == "samples" else ""
         return words + (f" --rule {first.rule}" if first.rule != "threshold" else "")

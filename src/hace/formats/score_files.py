@@ -440,7 +440,9 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
     """
     path = Path(path)
     if rest not in ("spread", "unknown") or (rest == "unknown" and not h.rooted):
-        raise ConfigError(f"rest must be 'spread', or 'unknown', which needs a root (--root). Got {rest!r}.")
+        raise ConfigError(
+            f"rest must be 'spread', or 'unknown', which needs a root (--root-node). Got {rest!r}."
+        )
     json = path.suffix.lower() == ".json"
     rankings = _predictions(path, "classifications")[1] if json else _long_table(read_table(path))
     known, skip = known_names(h), {"", *ignored}

@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from itertools import product
 from pathlib import Path
 from typing import Any, Literal, overload
 
@@ -22,9 +21,9 @@ import torch
 from torch import Tensor
 
 from hace.data import Dataset, Features
-from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.features.store import column_moments
-from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, ProbeConfig
 from hace.lab.runs.result import diverged_result, evaluate_run, search_result
 from hace.lab.runs.run import CHECKPOINTS, DataPrint, Run, RunWriter, finished_run, read_run, start_run
 from hace.lab.runs.samples import Task, data_of, make_task
@@ -32,7 +31,6 @@ from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.linear.features import RowsOnDisk, unit_rows
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall, layer_logits
-from hace.losses.registry import loss_parameters
 
 _ROWS = 4096  # scored at once
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
@@ -289,35 +287,6 @@ def _finish(
         writer.finish(result, weights, outcome.predictions(), config if config.keep else None, tree)
     else:
         writer.finish(result)
-
-
-def loss_grid(
-    losses: Sequence[str], parameters: Mapping[str, Sequence[Any]], base: LossConfig | None = None
-) -> dict[str, LossConfig]:
-    """Every loss with every combination of its parameters, by a title such as "hace, dilution 0.5".
-
-    Example:
-        >>> list(loss_grid(["cross_entropy", "hace"], {"dilution": [0.2, 0.5]}))
-        ['cross_entropy', 'hace, dilution 0.2', 'hace, dilution 0.5']
-    """
-    found: dict[str, LossConfig] = {}
-    used: set[str] = set()
-    for name in losses:
-        LossConfig(name)  # refuses unknown names
-        own = [p for p in parameters if p in loss_parameters(name)]
-        used.update(own)
-        for values in product(*(parameters[p] for p in own)):
-            options = dict(zip(own, values, strict=True))
-            texts = {p: f"{v:g}" if isinstance(v, float) else v for p, v in options.items()}
-            words = [f"{p.replace('_', ' ')} {v}" for p, v in texts.items()]
-            rest = base.options if base is not None and base.name == name else {}
-            found[", ".join([name, *words])] = LossConfig(name, {**rest, **options})
-    stray = [p for p in parameters if p not in used]
-    if stray:
-        known = {p for name in losses for p in loss_parameters(name)}
-        hint = nearest(stray[0], known)
-        raise ConfigError(f"None of {', '.join(losses)} has a parameter {stray[0]!r}.{hint}")
-    return found
 
 
 @dataclass(frozen=True, eq=False)

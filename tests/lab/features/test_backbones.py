@@ -214,7 +214,7 @@ def test_bad_options(options: dict, message: str) -> None:
 
 def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
     path = save_weights("resnet10t", tmp_path / "weights.pt")
-    with pytest.raises(ConfigError, match=r"ResNet has no class token. Use --pool avg or --pool auto"):
+    with pytest.raises(ConfigError, match=r"ResNet has no class token. Use --readout avg or auto"):
         load_backbone("resnet10t", checkpoint=path, image_size=SIZE, pool="token")
 
 

@@ -106,7 +106,7 @@ def test_the_command_takes_texts_and_tables(
 ) -> None:
     (tmp_path / "new.csv").write_text("id,name\n1,felt cap\n")
     words = ["predict", str(run_of(folder)), "red boot", str(tmp_path / "new.csv")]
-    assert cli.main([*words, "--column", "name", "--format", "csv", "--top-k", "1"]) == 0
+    assert cli.main([*words, "--column", "name", "--to", "csv", "--top-k", "1"]) == 0
     rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["sample"], row["answer"]) for row in rows] == [("red boot", "shoe"), ("felt cap", "hat")]
 

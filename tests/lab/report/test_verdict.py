@@ -394,8 +394,8 @@ def test_the_commands_to_paste_make_the_run(tmp_path: Path, monkeypatch: pytest.
     made = probe(ProbeConfig(data=data, loss=loss, lr=2.0, epochs=3, weight_decay=1e-3), tmp_path / "study")
     train, calibrate, predict, _ = commands(made)
     train = train.replace("\\\n", "")
-    assert "--loss hace --dilution 0.3" in " ".join(train.split())
+    assert "--loss hace:dilution=0.3" in " ".join(train.split())
     assert main(shlex.split(train)[1:]) == 0
-    assert main([*shlex.split(calibrate)[1:], "--temperature", "1", "--accuracy", "0.5", "0.9"]) == 0
+    assert main([*shlex.split(calibrate)[1:], "--temperature", "1", "--accuracy", "0.5,0.9"]) == 0
     np.save("photos.npy", np.zeros((2, 8), np.float32))
     assert main(shlex.split(predict.replace(" photos ", " photos.npy "))[1:]) == 0

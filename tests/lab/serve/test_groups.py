@@ -94,14 +94,14 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
     np.savez(tmp_path / "new.npz", X=x, burst=group)
     assert (
         cli.main(
-            ["predict", str(run.folder), str(tmp_path / "new.npz"), "--pool", "burst", "--format", "jsonl"]
+            ["predict", str(run.folder), str(tmp_path / "new.npz"), "--groups", "burst", "--to", "jsonl"]
         )
         == 0
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [line["sample"] for line in lines] == list(found.names)
     assert [line["leaves"][0]["id"] for line in lines] == [leaves[0] for leaves in found.leaves.ids]
-    assert cli.main(["predict", str(run.folder), str(tmp_path / "new.npz"), "--pool", "site"]) == 2
+    assert cli.main(["predict", str(run.folder), str(tmp_path / "new.npz"), "--groups", "site"]) == 2
     assert "must have an array 'site'" in capsys.readouterr().err
 
 

@@ -65,7 +65,7 @@ ODD_QUERIES = (
 
 
 def lines(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, Any]]:
-    assert cli.main(["predict", *args, "--format", "jsonl"]) == 0
+    assert cli.main(["predict", *args, "--to", "jsonl"]) == 0
     return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
 
 

@@ -29,7 +29,7 @@ from tests.train_cases import arguments, end_state, log_of, tiny
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
 # 33 images in batches of 16: the last batch is a single image, and the second process has none of it.
-ODD = arguments(**{"data.options.classes": 3, "data.options.train": 11, "data.options.test": 7, "epochs": 4})
+ODD = arguments(classes=3, train=11, test=7, epochs=4)
 
 
 @pytest.mark.parametrize("world", [1, 2, 3, 7])

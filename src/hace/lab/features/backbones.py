@@ -112,7 +112,7 @@ def load_backbone(
             raise ConfigError(f"{name} cannot take images of {size} px: {error}") from error
     if probe.ndim != 2:
         raise ConfigError(
-            f"{name} gives an output of shape {tuple(probe.shape[1:])} for an image, not a vector. Use --pool avg."
+            f"{name} gives an output of shape {tuple(probe.shape[1:])} for an image, not a vector. Use --readout avg (pool=)."
         )
     return Backbone(
         name=name,
@@ -180,7 +180,9 @@ def pooled(model: Any, images: Tensor, pool: str) -> Tensor:
     prefix = getattr(model, "num_prefix_tokens", 0)
     if pool == "token":
         if x.ndim != 3 or not prefix or getattr(model, "cls_token", None) is None:
-            raise ConfigError(f"{type(model).__name__} has no class token. Use --pool avg or --pool auto.")
+            raise ConfigError(
+                f"{type(model).__name__} has no class token. Use --readout avg or auto (pool=)."
+            )
         return x[:, 0]
     if x.ndim == 3:
         return x[:, prefix:].mean(1)

@@ -1,7 +1,7 @@
 """The answer of a study in plain words: does the hierarchy help, in what, by how much, how certain, and what to use.
 
 Words follow from intervals by fixed rules. The question is asked of two methods named beforehand (HACE and cross-entropy, or
-those of `--compare`), so nothing was picked by its test results; the method to use is the one that was best on held-out
+those of `--difference`), so nothing was picked by its test results; the method to use is the one that was best on held-out
 samples. Caveats name what weakens an answer: poor searches, few seeds, small classes, unequal budgets, missing runs.
 
 Comparisons of one dataset and model that differ in what is known of the training labels are one question: whether coarse
@@ -10,7 +10,6 @@ labels are worth using, which method uses them best, and what it gains.
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,10 +37,10 @@ from hace.lab.report.results import (
     method_title,
     unseen_classes,
 )
-from hace.lab.runs.config import LabelsConfig, LossConfig
+from hace.lab.runs.config import LabelsConfig
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.presets import METHODS
+from hace.lab.study.presets import METHODS, loss_text
 from hace.lab.study.records import Record, coarse_searches, searched_at
 from hace.metrics.evaluation import wilson
 from hace.metrics.intervals import Interval
@@ -442,15 +441,15 @@ def _commands(results: Results, comparison: Comparison, method: str) -> tuple[st
 def commands(run: Run) -> tuple[str, ...]:
     """Commands that train a run's model with samples held out, calibrate it and ask it about photos."""
     config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
-    short = {"loss.name": "loss", "head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
-    short["data.root"] = "features" if config.kind == "probe" else "root"
-    words = [f"hace {config.kind}"]
-    base = {**type(config)().to_dict(), "loss": {"options": LossConfig(config.loss.name).options}}
+    short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
+    short["data.root"] = "features" if config.kind == "probe" else "data-root"
+    words = [f"hace {config.kind}", f"--loss {shlex.quote(loss_text(config.loss))}"]
+    base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
     for key, value in flattened(config.to_dict(), base).items():
-        if value is not None and (key, value) != ("data.name", "features"):
-            text = json.dumps(value) if isinstance(value, bool | list) else str(value)
-            name = short.get(key, key.removeprefix("loss.options.") if config.kind == "probe" else key)
-            words.append(f"--{name.replace('_', '-')} {shlex.quote(text)}")
+        unused = value is None or (key, value) == ("data.name", "features")
+        unused |= key == "lr" and config.optimizer == "lbfgs"
+        if not unused:
+            words.append(_option(short.get(key, key), value))
     run_id = config.identity(run.about["data"]["fingerprint"])
     folder, out = ("runs/best",) * 2 if config.kind == "train" else (f"runs/{run_id}", "runs")
     ask = f"hace predict {folder} photos --accuracy 0.9"
@@ -461,6 +460,17 @@ def commands(run: Run) -> tuple[str, ...]:
             lines.append("   ")
         lines[-1] += f" {word}"
     return (" \\\n".join(lines), f"hace calibrate {folder}", ask, python)
+
+
+def _option(name: str, value: Any) -> str:
+    """A setting as the command line has it."""
+    if name.startswith("data.options."):
+        option = name.removeprefix("data.options.")
+        return f"-o {shlex.quote(f'{option}={value}')}"
+    name = name.removeprefix("data.").replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no-{name}"
+    return f"--{name} {shlex.quote(str(value))}"
 
 
 def flattened(values: Mapping[str, Any], base: Mapping[str, Any], where: str = "") -> dict[str, Any]:

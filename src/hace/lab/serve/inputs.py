@@ -187,7 +187,7 @@ def as_inputs(
         found = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
         if found is None or found.groups is None:
             raise ConfigError(
-                f"--pool {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
+                f"--groups {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
             )
         return found
     if isinstance(given, (ImageList, FeatureRows)):

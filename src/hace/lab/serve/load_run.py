@@ -371,7 +371,7 @@ def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tup
     if split == "val" and coarse and run.config.validation != "split":
         raise ConfigError(
             f"coarse labels of {run.folder} are not held out: samples labelled above the leaves train, unless validation is "
-            "the data's own split. Calibrate on other data: --data PATH (data=)."
+            "the data's own split. Calibrate on other data: --samples PATH (data=)."
         )
     if split == "val" and coarse:
         return source["val"], 0
@@ -384,7 +384,7 @@ def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tup
 _COUNTED = "count: an answer below such a label counts as false, which is the safe reading. --coarse drop leaves them out."
 _DROPPED = (
     "are left out: the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled "
-    "data with both: --data PATH --coarse count."
+    "data with both: --samples PATH --coarse count."
 )
 
 

@@ -7,6 +7,7 @@ passed to :func:`hace.lab.study.plan.make_plan`; the command line offers those o
 from __future__ import annotations
 
 import csv
+import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -54,10 +55,27 @@ def spelled_loss(text: str) -> LossConfig:
     options: dict[str, Any] = {}
     for key, _, value in (parameter.partition("=") for parameter in parameters):
         try:
-            options[key] = float(value)
+            number = json.loads(value)
         except ValueError:
             options[key] = value
+        else:
+            options[key] = (
+                float(number) if isinstance(number, int) and not isinstance(number, bool) else number
+            )
     return LossConfig(name, options)
+
+
+def loss_text(loss: LossConfig) -> str:
+    """A loss as :func:`spelled_loss` reads it, without the parameters that have their default.
+
+    Example:
+        >>> loss_text(spelled_loss("hace:dilution=0.3:label_smoothing=0"))
+        'hace:dilution=0.3'
+    """
+    usual = LossConfig(loss.name).options
+    changed = {key: value for key, value in loss.options.items() if value != usual[key]}
+    words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changed.items()}
+    return ":".join([loss.name, *(f"{key}={word}" for key, word in words.items())])
 
 
 def _read_methods() -> Iterator[tuple[str, Method]]:
