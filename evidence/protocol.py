@@ -128,7 +128,7 @@ def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
         for by in ("labels", "truth"):
             yield _study(part, by, data, work, "low-shot", "noisy-labels", "--methods", CONFIRMED, "--seeds", "10",
                          "--fine", "5", "--shares", "40", "--choose-by", by, "--only", f"labels={','.join(SITUATIONS)}",
-                         "--set", "steps=600", "batch_size=128")  # fmt: skip
+                         "--set", "steps=600", "--set", "batch_size=128")  # fmt: skip
 
 
 def _study(part: str, variant: str, data: Path, work: Path, *words: str) -> list[str]:

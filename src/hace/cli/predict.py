@@ -111,7 +111,7 @@ def predict(
         asked = question(predictor, top_k, threshold, level, accuracy, restrictions, groups is not None)
         say_guarantee(predictor, asked, form == "table" and out is None)
         about_boxes = {"confidence": min_confidence, "padding": padding, "all": boxes == "all"}
-        given = predictor.inputs(inputs, column, about_boxes, groups)
+        given = predictor.inputs(list(inputs), column, about_boxes, groups)
         check_inputs(given, inputs, checkpoint)
         if isinstance(given, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs

@@ -86,8 +86,9 @@ def probe(
     check_number("--seeds", seeds, "at least 1", seeds >= 1)
     torch.set_num_threads(threads)
     layers = [{"lr": 8.0}] + ([] if config is None else [read_mapping(config)])
-    check_data(given, layers)
-    base = base_config(given, layers, data_options(option, groups))
+    options = data_options(option, groups)
+    check_data(given, layers, options)
+    base = base_config(given, layers, options)
     if only_print:
         return print_yaml(base)
     losses = {text: spelled_loss(text) for text in loss} or {base.loss.name: base.loss}
@@ -112,7 +113,9 @@ def probe(
         raise SystemExit(1)
 
 
-def check_data(given: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) -> None:
+def check_data(
+    given: Mapping[str, Any], layers: Sequence[Mapping[str, Any]], options: Mapping[str, Any]
+) -> None:
     """Refuse data that are not named, named twice, or images."""
     from hace.data import DATASETS
 
@@ -125,7 +128,7 @@ def check_data(given: Mapping[str, Any], layers: Sequence[Mapping[str, Any]]) ->
             f"--data must hold features. {name} has images: compute their features with `hace features --data {name} --out F`, "
             "then give --features F."
         )
-    if not data and not any("data" in layer for layer in layers):
+    if not data and not options and not any("data" in layer for layer in layers):
         raise ConfigError("--features must be given; or --data synthetic-features, for a first try.")
 
 

@@ -183,7 +183,16 @@ def test_a_signal_ends_a_study_and_its_trainings_save(
     for split, name in [(s, n) for s in ("train", "test") for n in ("dog/husky", "dog/pug", "cat/tabby")]:
         write_image(tmp_path / "pets" / split / name / "1.png")
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
-    options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05", "--set", "image_size=32"]
+    options += [
+        "--only",
+        "model=resnet18",
+        "--only",
+        "method=sce",
+        "--rates",
+        "0.05",
+        "--set",
+        "image_size=32",
+    ]
     study = start([*options, *OPTIONS[executor], "--out", str(tmp_path / "study")])
     wait_for(lambda: logged(tmp_path / "study") or study.poll() is not None, "a first epoch")
     children = children_of(study.pid)

@@ -51,7 +51,9 @@ def plan(name: str | list[str], **choices) -> StudyPlan:
 def small(folder: Path, *more: str) -> list[str]:
     """A study of three runs: cross-entropy at two rates, and the final one."""
     options = plants_study(folder)
-    options += ["--rates", "1,8", "--seeds", "1", "--epochs-scale", "0.1", "--out", str(folder / "study")]
+    options += ["--rates", "1,8"] if "--rates" not in more else []
+    options += ["--seeds", "1", "--epochs-scale", "0.1"]
+    options += ["--out", str(folder / "study")] if "--out" not in more else []
     return [*options, *(more or ("--methods", "sce"))]
 
 
@@ -193,7 +195,8 @@ def test_options_go_to_the_data_that_have_them() -> None:
         ("plants", "train"): {"test": 0.2, "allow_empty": True},
         ("cifar100", "train"): {},
     }
-    said = " --data-root birds=PATH plants=PATH cifar100=PATH -o birds.test=0.1 test=0.2 label_kind=id plants.allow_empty=true"
+    said = " --data-root birds=PATH --data-root plants=PATH --data-root cifar100=PATH -o birds.test=0.1 -o test=0.2 -o label_kind=id "
+    said += "-o plants.allow_empty=true"
     assert said in place.command("fair-end-to-end")
 
 
@@ -437,14 +440,14 @@ def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[
     [
         (
             ("--executor", "rya"),
-            "executor must be one of 'local', 'ray', 'slurm'. Got 'rya'. Did you mean 'ray'?",
+            "--executor must be one of 'local', 'ray', 'slurm'. Got 'rya'. Did you mean 'ray'?",
         ),
         (("--retries", "-1"), "retries must be at least 0. Got -1."),
         (("--workers", "-1"), "workers must be 0 or more. Got -1."),
         (("--threads", "0"), "threads must be at least 1. Got 0."),
-        (("--rates", "1,x"), "numbers or nothing. Got ('1', 'x')."),
-        (("--only", "method"), "only must be NAME=VALUE. Got 'method'."),
-        (("--features", "plants=x"), "features must name 'plants' once"),
+        (("--rates", "1,x"), "--rates must be a number, or several with commas. Got 'x'."),
+        (("--only", "method"), "--only must be NAME=VALUE. Got 'method'."),
+        (("--features", "plants=x"), "--features must name 'plants' once"),
         (("--out", "{}"), "out must be a study, a new or an empty folder."),
     ],
 )
@@ -712,7 +715,16 @@ def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
         for k in range(6 if split == "train" else 1):
             write_image(tmp_path / "pets" / split / name / f"{k}.png", colour=(40 * i, 40 * k, 90))
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
-    options += ["--only", "model=resnet18", "method=sce", "--rates", "0.05,0.1", "--epochs-scale", "0.001"]
+    options += [
+        "--only",
+        "model=resnet18",
+        "--only",
+        "method=sce",
+        "--rates",
+        "0.05,0.1",
+        "--epochs-scale",
+        "0.001",
+    ]
     options += ["--set", "image_size=32"]
     assert main([*options, "--out", str(tmp_path / "study")]) == 0
     records = read_study(tmp_path / "study").records()

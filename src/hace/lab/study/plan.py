@@ -115,11 +115,10 @@ class Choices(Config):
         trees = {d: "PATH" if Path(tree).exists() else tree for d, tree in self.hierarchy.items()}
         given = {**paths, "hierarchy": trees, "options": self.options, **self.changed()}
         for name, value in given.items():
-            words += [_flag(name)] if value != {} else []
             if isinstance(value, Mapping):
-                words += [f"{k}={_written(v)}" for k, v in value.items()]
-            elif value is not True:
-                words.append(_written(value))
+                words += [word for k, v in value.items() for word in (_flag(name), f"{k}={_written(v)}")]
+            else:
+                words += [_flag(name)] if value is True else [_flag(name), _written(value)]
         return shlex.join([*words, "--out", "STUDY"])
 
     def data(self, name: str, kind: str) -> DataConfig | None:
