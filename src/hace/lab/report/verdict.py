@@ -447,7 +447,7 @@ def commands(run: Run) -> tuple[str, ...]:
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
     for key, value in flattened(config.to_dict(), base).items():
         unused = value is None or (key, value) == ("data.name", "features")
-        unused |= key == "lr" and config.optimizer == "lbfgs"
+        unused |= key == "lr" and getattr(config, "optimizer", "") == "lbfgs"
         if not unused:
             words.append(_option(short.get(key, key), value))
     run_id = config.identity(run.about["data"]["fingerprint"])
