@@ -47,6 +47,8 @@ def test_lists_take_commas_and_options_of_the_command_are_apart() -> None:
     assert values["preset"] == ("demo", "controls")
     assert values["choices"] == {"rates": (1.0, 2.0), "methods": ("hace:level_weights=[1,2]", "sce")}
     assert values["resources"] == {"gpus": 1.0}
+    values = given_to("study", "demo --executor slurm --setup 'module load a,b' --setup 'export X=1'")
+    assert values["resources"] == {"setup": ("module load a,b", "export X=1")}
 
 
 def test_a_path_without_a_name_is_named_after_its_file() -> None:

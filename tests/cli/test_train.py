@@ -34,10 +34,10 @@ def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         "hace train --preset cifar100/resnet18/hace",
         "torchrun --nproc-per-node 4 -m hace train",
         "--option -o",
-        "--loss STR A loss of hace.LOSSES, with its parameters",
-        "--data-root STR",
+        "A loss of hace.LOSSES, with its parameters",
+        "--data-root",
         "[choices: fp32, bf16, fp16]",
-        "--checkpoint-seconds FLOAT",
+        "--checkpoint-seconds",
         "Seconds between checkpoints. [default: 300.0]",
         "143 stopped by Ctrl-C or SIGTERM",
     ):

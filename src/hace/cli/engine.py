@@ -171,7 +171,7 @@ class _Options:
             hint = tuple[str, ...]
         elif bool in choices:
             about["negative"] = f"--no-{place.split('.')[-1].replace('_', '-')}"
-        else:
+        elif not lists:
             about["converter"] = partial(_one, hint)
         rule = (self.rules[place],) if place in self.rules else ()
         return Annotated[(hint, Parameter(**about), *rule)]  # type: ignore[return-value]

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
     from hace.lab.study.records import Record
 
 SHOWN = "data.name data.hierarchy epochs batch_size weight_decay seed validation normalize optimizer"
-NAMES = {"data": "*", "data.name": "--data", "data.root": "--features", "head.name": "--head"}
+NAMES = {"data": "*", "data.name": "--data", "data.root": "--features"}
+NAMES |= {
+    "head": "*",
+    "head.name": "--head",
+    "head.curvature": "--head.curvature",
+    "head.clip": "--head.clip",
+}
 SKIP = ("data.options", "loss", "lr", "keep", "temperature")
 LBFGS = With("--optimizer lbfgs", "--config")
 Settings = settings(

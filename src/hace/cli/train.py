@@ -21,7 +21,13 @@ if TYPE_CHECKING:
     from hace.lab.runs.run import Run
 
 SHOWN = "data.name data.root data.hierarchy model epochs batch_size lr seed validation init_from device"
-NAMES = {"data": "*", "data.name": "--data", "data.root": "--data-root", "head.name": "--head"}
+NAMES = {"data": "*", "data.name": "--data", "data.root": "--data-root"}
+NAMES |= {
+    "head": "*",
+    "head.name": "--head",
+    "head.curvature": "--head.curvature",
+    "head.clip": "--head.clip",
+}
 Settings = settings(TrainConfig, shown=SHOWN.split(), skip=("data.options", "loss", "init_hash"), names=NAMES)
 
 
