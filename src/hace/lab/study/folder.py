@@ -7,7 +7,7 @@ runs/<id>       run directories, or wherever `runs` puts them; studies can share
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
@@ -30,11 +30,26 @@ from hace.settings import fits, from_dict, in_words
 
 STUDY_FORMAT = 2
 STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
-_STUDY: dict[str, Any] = {"preset": str, "command": str, "choices": Mapping[str, Any], "runs": str, "data": Mapping[str, Any],
-                          "configurations": list, "made_with": Mapping[str, Any]}  # fmt: skip
-_DATA: dict[str, Any] = {"kind": Literal["probe", "train"], "fingerprint": str, "hierarchy": str, "classes": int,
-                         "nodes": int, "samples": Mapping[str, Any], "config": Mapping[str, Any],
-                         "changed": Mapping[str, Any] | None}  # fmt: skip
+# The types of what study.json holds, and of what it holds for each dataset.
+_STUDY: dict[str, Any] = {
+    "preset": str,
+    "command": str,
+    "choices": Mapping[str, Any],
+    "runs": str,
+    "data": Mapping[str, Any],
+    "configurations": list,
+    "made_with": Mapping[str, Any],
+}
+_DATA: dict[str, Any] = {
+    "kind": Literal["probe", "train"],
+    "fingerprint": str,
+    "hierarchy": str,
+    "classes": int,
+    "nodes": int,
+    "samples": Mapping[str, Any],
+    "config": Mapping[str, Any],
+    "changed": Mapping[str, Any] | None,
+}
 _SHOWN = 8  # differences
 
 
@@ -58,8 +73,7 @@ class StudyFolder:
     @cached_property
     def sets(self) -> Mapping[tuple[str, str], Mapping[str, Any]]:
         """The same, by name and kind of runs."""
-        found = [(name, part) for name, about in self.data.items() for part in (about, about.get("also"))]
-        return {(name, part["kind"]): part for name, part in found if part is not None}
+        return {(name, about["kind"]): about for name, about in _parts(self.data)}
 
     @cached_property
     def configurations(self) -> tuple[Configuration, ...]:
@@ -73,12 +87,12 @@ class StudyFolder:
     def failures(self) -> dict[str, dict[str, Any]]:
         """What is known of failed runs, by id."""
         path = self.folder / FAILURES
-        found = read_mapping(path) if path.is_file() else {}
-        if not all(isinstance(v, dict) and isinstance(v.get("error", ""), str) for v in found.values()):
+        failures = read_mapping(path) if path.is_file() else {}
+        if not all(isinstance(v, dict) and isinstance(v.get("error", ""), str) for v in failures.values()):
             raise FormatError(
                 f"{path} must hold a mapping with an error for each run. Remove it to try again."
             )
-        return found
+        return failures
 
     def write_failures(self, failures: Mapping[str, Mapping[str, Any]]) -> None:
         """Replace failures.json; without failures, remove it."""
@@ -93,13 +107,11 @@ class StudyFolder:
         """Every run of the study, searches and final ones. A final run that is not chosen yet has the rate NaN."""
         failures = self.failures()
         look = cache(lambda run: self._open(run, failures.get(run, {})))
-        found: dict[ConfigurationKey, list[Record]] = {
-            configuration.key: [] for configuration in self.configurations
-        }
-        for configurations in comparisons(self.configurations):
-            for record in MethodComparison(configurations, self.identity).records(look):
-                found[record.key].append(record)
-        return [record for records in found.values() for record in records]
+        by_key: dict[ConfigurationKey, list[Record]] = {c.key: [] for c in self.configurations}
+        for group in comparisons(self.configurations):
+            for record in MethodComparison(group, self.identity).records(look):
+                by_key[record.key].append(record)
+        return [record for records in by_key.values() for record in records]
 
     def _open(self, run_id: str, failure: Mapping[str, Any]) -> Mapping[str, Any]:
         """What is known of a run, as :data:`hace.lab.study.comparison.Look` has it."""
@@ -119,9 +131,9 @@ def read_study(folder: str | Path) -> StudyFolder:
     folder = Path(folder)
     path = folder / STUDY
     if not path.is_file():
-        found = f"a folder without {STUDY}" if folder.is_dir() else "no such folder"
+        given = f"a folder without {STUDY}" if folder.is_dir() else "no such folder"
         raise FormatError(
-            f"{folder} must be a study. Got {found}: `hace study PRESET --out FOLDER` makes one."
+            f"{folder} must be a study. Got {given}: `hace study PRESET --out FOLDER` makes one."
         )
     document = read_mapping(path)
     if document.get("format") != STUDY_FORMAT:
@@ -135,39 +147,60 @@ def read_study(folder: str | Path) -> StudyFolder:
     return study
 
 
-def _problems(study: StudyFolder) -> list[str]:
-    """What is wrong with a study.json, in sentences; what a report and a command read of it is then as they expect it."""
-    document = study.document
-    wrong = _mistyped("", document, _STUDY)
-    parts: list[tuple[str, Any]] = []
-    for name, about in [] if wrong else document["data"].items():
+def _parts(data: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    """What study.json holds of each dataset, by name; of one with both images and features both."""
+    parts = []
+    for name, about in data.items():
+        parts.append((name, about))
         also = about.get("also") if isinstance(about, Mapping) else None
-        parts += [(f"data.{name}", part) for part in (about, also) if part is not None]
-    for name, part in parts:
-        found = _mistyped(f"{name}: ", part, _DATA)
-        if not found and not all(fits(count, int) for count in part["samples"].values()):
-            found.append(f"{name}: samples must be counts. Got {part['samples']!r}.")
-        if not found and not all(fits(share, float) for share in (part.get("changed") or {}).values()):
-            found.append(f"{name}: changed must be shares. Got {part['changed']!r}.")
-        wrong += found
+        if also is not None:
+            parts.append((name, also))
+    return parts
+
+
+def _problems(study: StudyFolder) -> list[str]:
+    """What is wrong with a study.json, in sentences; without any, reports and commands can rely on it."""
+    problems = _mistyped("", study.document, _STUDY)
+    if problems:
+        return problems
+    parts = [(f"data.{name}", about) for name, about in _parts(study.data)]
+    for name, about in parts:
+        problems += _problems_of_data(name, about)
+    if problems:
+        return problems
     try:
-        for name, part in [] if wrong else parts:
-            from_dict(DataConfig, part["config"], f"{name}.config.")
-        for configuration in () if wrong else study.configurations:
-            if (configuration.key.dataset, configuration.config.kind) not in study.sets:
-                name, kind = configuration.key.dataset, configuration.config.kind
-                return [f"configurations must be about its data. Got {name!r}, of kind {kind!r}."]
+        for name, about in parts:
+            from_dict(DataConfig, about["config"], f"{name}.config.")
+        for configuration in study.configurations:
+            place = (configuration.key.dataset, configuration.config.kind)
+            if place not in study.sets:
+                return [f"configurations must be about its data. Got {place[0]!r}, of kind {place[1]!r}."]
     except ConfigError as error:
         return list(error.problems)
-    return wrong
+    return []
+
+
+def _problems_of_data(name: str, about: Any) -> list[str]:
+    """What is wrong with what study.json holds of a dataset."""
+    problems = _mistyped(f"{name}: ", about, _DATA)
+    if problems:
+        return problems
+    if not all(fits(count, int) for count in about["samples"].values()):
+        problems.append(f"{name}: samples must be counts. Got {about['samples']!r}.")
+    if not all(fits(share, float) for share in (about.get("changed") or {}).values()):
+        problems.append(f"{name}: changed must be shares. Got {about['changed']!r}.")
+    return problems
 
 
 def _mistyped(where: str, document: Any, hints: Mapping[str, Any]) -> list[str]:
+    """What in a document is not of its type, in sentences."""
     if not isinstance(document, Mapping):
         return [f"{where}it must be a mapping. Got {document!r}."]
-    found = {key: document.get(key) for key in hints}
-    wrong = {k: v for k, v in found.items() if not fits(v, hints[k])}
-    return [f"{where}{k} must be {in_words(hints[k])}. Got {v!r}." for k, v in wrong.items()]
+    return [
+        f"{where}{key} must be {in_words(hint)}. Got {document.get(key)!r}."
+        for key, hint in hints.items()
+        if not fits(document.get(key), hint)
+    ]
 
 
 def draft(
@@ -221,35 +254,53 @@ def started(
         document = dict(new.document)
         if (folder / STUDY).is_file():
             old = read_study(folder)
-            changed = _changes(old, new)
-            if changed and not update:
-                more = [f"and {len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
-                raise ConfigError(
-                    f"{folder} holds another study. Changed:\n"
-                    + "\n".join(f"  - {line}" for line in [*changed[:_SHOWN], *more])
-                    + "\nGive another folder, or update (--update) to go on with the new one; runs that both have are kept."
-                )
-            if not changed:  # but the data may have moved, and other choices may give the same configurations
+            changes = _changes(old, new)
+            if changes and not update:
+                raise ConfigError(_refusal(folder, changes))
+            if not changes:  # but the data may have moved, and other choices may give the same configurations
                 document |= {key: old.document[key] for key in ("command", "choices", "began", "made_with")}
         write_whole(folder / STUDY, json_bytes(document))
         yield read_study(folder)
 
 
+def _refusal(folder: Path, changes: Sequence[str]) -> str:
+    """The message about a folder with another study."""
+    lines = [f"  - {change}" for change in changes[:_SHOWN]]
+    if len(changes) > _SHOWN:
+        lines.append(f"  - and {len(changes) - _SHOWN} more")
+    return "\n".join(
+        [
+            f"{folder} holds another study. Changed:",
+            *lines,
+            "Give another folder, or update (--update) to go on with the new one; runs that both have stay.",
+        ]
+    )
+
+
 def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
     """What differs between two studies, in words; nothing where different choices give the same configurations."""
-    found = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
+    changes = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
     for place in dict.fromkeys([*old.sets, *new.sets]):
-        before, after = (s.sets.get(place, {}).get("fingerprint", "none")[:12] for s in (old, new))
+        before, after = (study.sets.get(place, {}).get("fingerprint", "none")[:12] for study in (old, new))
         if before != after:
-            found.append(f"data {place[0]}: fingerprint {before} -> {after}")
-    ours, theirs = (
-        {f"{c.key}, seed {c.key.seed}": c.deciding() for c in s.configurations} for s in (old, new)
-    )
-    for what, here, there in (("gone", ours, theirs), ("new", theirs, ours)):
-        gone = [key for key in here if key not in there]
-        found += [f"{what} configurations: {len(gone)}, the first is {gone[0]}"] if gone else []
+            changes.append(f"data {place[0]}: fingerprint {before} -> {after}")
+    ours, theirs = _deciding(old), _deciding(new)
+    changes += _only_in("gone", ours, theirs)
+    changes += _only_in("new", theirs, ours)
     for key in ours:
-        found += [f"{key}: {line}" for line in differences(ours[key], theirs.get(key, ours[key]))]
+        changes += [f"{key}: {line}" for line in differences(ours[key], theirs.get(key, ours[key]))]
+    if not changes:
+        return []
     parts = ("preset", "choices")
-    said = differences({p: old.document[p] for p in parts}, {p: new.document[p] for p in parts})
-    return [*said, *found] if found else []
+    return [*differences({p: old.document[p] for p in parts}, {p: new.document[p] for p in parts}), *changes]
+
+
+def _deciding(study: StudyFolder) -> dict[str, dict[str, Any]]:
+    """What decides the results of each configuration, by its name."""
+    return {f"{c.key}, seed {c.key.seed}": c.deciding() for c in study.configurations}
+
+
+def _only_in(what: str, here: Mapping[str, Any], there: Mapping[str, Any]) -> list[str]:
+    """A line about the configurations that one of two studies has alone."""
+    names = [name for name in here if name not in there]
+    return [f"{what} configurations: {len(names)}, the first is {names[0]}"] if names else []
