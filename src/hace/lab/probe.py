@@ -111,20 +111,27 @@ def passes(configs: Sequence[ProbeConfig], sources: Sources) -> list[ProbePass]:
         if loss not in widths:
             built = config.loss.build(sources[data_key(config)].hierarchy)
             widths[loss] = (built.num_outputs, built.head.outputs)
-        shared: dict[str, Any] = config.to_dict()
-        for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
-            del shared[key]
-        shared["data"] = {**shared["data"], "shuffle": None}
-        shared["outputs"] = widths[loss][config.data.induce is not None]  # an induced tree has other numbers
-        group = groups.setdefault(json.dumps(shared, sort_keys=True, default=str), {})
+        num_outputs, kind = widths[loss]
+        outputs = num_outputs if config.data.induce is None else kind  # an induced tree has other numbers
+        group = groups.setdefault(_shared_settings(config, outputs), {})
         # A run given twice is one run.
         group.setdefault(json.dumps(config.deciding(), sort_keys=True), config)
-    found = []
+    work: list[ProbePass] = []
     for group in groups.values():
         members = list(group.values())
         step = 1 if members[0].optimizer == "lbfgs" else HEADS_PER_PASS
-        found += [tuple(members[i : i + step]) for i in range(0, len(members), step)]
-    return found
+        work += [tuple(members[first : first + step]) for first in range(0, len(members), step)]
+    return work
+
+
+def _shared_settings(config: ProbeConfig, outputs: int | str) -> str:
+    """What runs must have in common to share a pass."""
+    settings: dict[str, Any] = config.to_dict()
+    for key in ("loss", "lr", "weight_decay", "keep", "temperature"):
+        del settings[key]
+    settings["data"] = {**settings["data"], "shuffle": None}
+    settings["outputs"] = outputs
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
 def run_pass(
@@ -135,76 +142,98 @@ def run_pass(
     on_epoch: Callable[[int], None] | None = None,
 ) -> None:
     """Train the unfinished runs of a pass, evaluate and write them."""
-    source = sources[data_key(work[0])]
-    done = on_epoch or (lambda heads: None)
+    report = on_epoch or (lambda heads: None)
     missing: list[ProbeConfig] = []
     for config in work:
-        finished = finished_run(run_folder(config, out, sources))
-        if finished is not None and has_all(finished, config):
-            done(config.epochs)
+        run = finished_run(run_folder(config, out, sources))
+        if run is not None and has_all(run, config):
+            report(config.epochs)
         else:
             missing.append(config)
-    if not missing:
-        return
+    if missing:
+        _make_runs(missing, out, sources, report)
+
+
+def _make_runs(
+    missing: Sequence[ProbeConfig], out: str | Path, sources: Sources, report: Callable[[int], None]
+) -> None:
+    source = sources[data_key(missing[0])]
     # Before any folder is made: data or losses that do not fit leave nothing behind.
     trees = {config.data.shuffle: config for config in missing}
     tasks = {shuffle: make_task(source, config) for shuffle, config in trees.items()}
-    task = next(iter(tasks.values()))  # the others differ in the loss's tree only
-    scaling = Scaling.fitted(missing[0].normalize, task.train.x)
-    x, x_eval = scaling(task.train.x, "training"), scaling(task.evaluated.x, "evaluated")
-    x_val = x_eval if task.val is task.evaluated else None
-    if task.val is not None and x_val is None:
-        x_val = scaling(task.val.x, "held-out")
     losses = _losses(missing, tasks)
+    task = next(iter(tasks.values()))  # the others differ in the loss's tree only
+    rows = _scaled_rows(missing[0], task)
     with ExitStack() as stack:
         todo: list[ProbeRun] = []
         for config, loss in zip(missing, losses, strict=True):
-            folder, data = run_folder(config, out, sources), DataPrint.of(source)
-            writer = stack.enter_context(start_run(folder, config, data, source.hierarchy))
+            folder = run_folder(config, out, sources)
+            writer = stack.enter_context(start_run(folder, config, DataPrint.of(source), source.hierarchy))
             if has_all(writer.run, config):  # another process finished it a moment ago
-                done(config.epochs)
+                report(config.epochs)
             else:
                 todo.append((config, loss, writer))
         if not todo:
             return
         began = time.monotonic()
         checkpoints = todo[0][2].run.folder / CHECKPOINTS  # of the pass, in the folder of its first run
-        heads = _fit(todo, task, x, x_val, done, checkpoints)
-        share = (time.monotonic() - began) / len(heads)
+        heads = _fit(todo, task, rows, report, checkpoints)
+        seconds = (time.monotonic() - began) / len(heads)
         for (config, loss, writer), head in zip(todo, heads, strict=True):
-            _finish(writer, config, loss, head, task, (x_val, x_eval), scaling, share)
+            _finish(writer, config, loss, head, task, rows, seconds)
         shutil.rmtree(checkpoints, ignore_errors=True)
+
+
+@dataclass(frozen=True, eq=False)
+class _Rows:
+    """The features of a pass, scaled."""
+
+    scaling: Scaling
+    train: Tensor
+    evaluated: Tensor
+    val: Tensor | None  # held out
+
+
+def _scaled_rows(config: ProbeConfig, task: Task[Features]) -> _Rows:
+    scaling = Scaling.fitted(config.normalize, task.train.x)
+    train = scaling(task.train.x, "training")
+    evaluated = scaling(task.evaluated.x, "evaluated")
+    if task.val is None:
+        val = None
+    elif task.val is task.evaluated:
+        val = evaluated
+    else:
+        val = scaling(task.val.x, "held-out")
+    return _Rows(scaling, train, evaluated, val)
 
 
 def _fit(
     todo: Sequence[ProbeRun],
     task: Task[Features],
-    x: Tensor,
-    x_val: Tensor | None,
-    done: Callable[[int], None],
+    rows: _Rows,
+    report: Callable[[int], None],
     checkpoints: Path,
 ) -> list[FittedHead]:
     shared = todo[0][0]
-    optimization = optimization_of(shared, task.labels, len(task.train))
     left = len(todo) * shared.epochs
 
-    def report(*_: object) -> None:
+    def epoch_done(*_: object) -> None:
         nonlocal left
         if left > 0:  # a number of steps may take more epochs
             left -= len(todo)
-            done(len(todo))
+            report(len(todo))
 
     heads = fit_heads(
-        x,
+        rows.train,
         task.targets(task.train),
         [Trial(loss, config.lr, config.weight_decay) for config, loss, _ in todo],
-        optimization,
+        optimization_of(shared, task.labels, len(task.train)),
         seed=shared.seed,
-        validation=None if x_val is None or task.val is None else (x_val, task.targets(task.val)),
-        on_epoch=report,
+        validation=None if rows.val is None or task.val is None else (rows.val, task.targets(task.val)),
+        on_epoch=epoch_done,
         checkpoints=checkpoints,
     )
-    done(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
+    report(left)  # epochs that were not needed: an early stop, or L-BFGS, which has none
     return heads
 
 
@@ -215,31 +244,41 @@ def has_all(run: Run, config: ProbeConfig) -> bool:
 
 def optimization_of(config: ProbeConfig, labels: Literal["leaves", "nodes"], samples: int) -> Optimization:
     """The settings that all heads of a pass share, for a number of training samples."""
-    start, ball = config.start, config.head.ball
+    ball = config.head.ball
+    start = config.start
     if start == "auto":
         start = "zeros" if labels == "nodes" and ball is None else "random"
-    names = "optimizer schedule batch_size momentum bias patience tolerance max_iter".split()
     epochs = config.epochs
     if config.steps is not None:
         epochs = max(1, round(config.steps / -(-samples // config.batch_size)))
     return Optimization(
-        start=start, ball=ball, epochs=epochs, **{name: getattr(config, name) for name in names}
+        start=start,
+        ball=ball,
+        epochs=epochs,
+        optimizer=config.optimizer,
+        schedule=config.schedule,
+        batch_size=config.batch_size,
+        momentum=config.momentum,
+        bias=config.bias,
+        patience=config.patience,
+        tolerance=config.tolerance,
+        max_iter=config.max_iter,
     )
 
 
 def _losses(
     configs: Sequence[ProbeConfig], tasks: Mapping[int | None, Task[Features]]
 ) -> list[HierarchicalLoss]:
-    """A loss for each run; runs with equal losses share the object, so one call serves them all."""
+    """A loss for each run; runs with equal losses share the object, so that one call computes them all."""
     built: dict[str, HierarchicalLoss] = {}
-    found = []
+    losses = []
     for config in configs:
         task = tasks[config.data.shuffle]
         key = json.dumps([config.loss.to_dict(), config.data.shuffle], sort_keys=True)
         if key not in built:
             built[key] = config.loss.build(task.tree, task.labels)
-        found.append(built[key])
-    return found
+        losses.append(built[key])
+    return losses
 
 
 def _finish(
@@ -248,15 +287,14 @@ def _finish(
     loss: HierarchicalLoss,
     head: FittedHead,
     task: Task[Features],
-    features: tuple[Tensor | None, Tensor],
-    scaling: Scaling,
+    rows: _Rows,
     seconds: float,
 ) -> None:
+    """Evaluate a trained head and write its run."""
     began = time.monotonic()
-    x_val, x = features
     about = {
         "samples": len(task.train),
-        "features": int(x.shape[1]),
+        "features": int(rows.evaluated.shape[1]),
         "outputs": loss.num_outputs,
         "epochs": head.epochs,
         "unseen_classes": task.unseen,
@@ -267,22 +305,22 @@ def _finish(
         writer.finish(diverged_result(config.evaluate, head.diverged, about, seconds))
         return
     weights = {"weight": head.weight, **({} if head.bias is None else {"bias": head.bias})}
-    weights |= scaling.tensors()
+    weights |= rows.scaling.tensors()
 
     def outputs(split: Features) -> Iterable[Tensor]:
-        rows = x if split is task.evaluated or x_val is None else x_val
-        return head_outputs(rows, weights, config.head.ball)
+        x = rows.evaluated if split is task.evaluated or rows.val is None else rows.val
+        return head_outputs(x, weights, config.head.ball)
 
     def elapsed() -> float:
         return seconds + time.monotonic() - began
 
-    keeps = config.keep or writer.run.keeps
-    if not keeps and config.evaluate == "val":
+    keeps_weights = config.keep or writer.run.keeps
+    if not keeps_weights and config.evaluate == "val":
         writer.finish(search_result(task, loss, outputs(task.evaluated), about, elapsed))
         return
     outcome = evaluate_run(config, task, loss, outputs)
     result = outcome.result(config.evaluate, about, elapsed())
-    if keeps:
+    if keeps_weights:
         tree = None if config.data.induce is None else loss.hierarchy
         writer.finish(result, weights, outcome.predictions(), config if config.keep else None, tree)
     else:
