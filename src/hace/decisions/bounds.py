@@ -144,9 +144,9 @@ class RiskBound:
         """
         if groups is None:
             return self._least(outcomes, self, "samples")
-        return self._over_groups()._least(GroupOutcomes(outcomes, groups, self), self, unit)
+        return self.over_groups()._least(GroupOutcomes(outcomes, groups, self), self, unit)
 
-    def _over_groups(self) -> RiskBound:
+    def over_groups(self) -> RiskBound:
         """The guarantee about losses of groups that makes this one true."""
         if self.group_share is not None:
             return RiskBound(1 - self.group_share, self.delta, self.of)

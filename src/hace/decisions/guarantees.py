@@ -151,6 +151,12 @@ class GuaranteedThreshold:
         joint = f"Each group keeps it with that probability, all {number} at once with probability {together:.3g} or more."
         return (*assumed, joint)
 
+    def bound(self, hierarchy: Hierarchy) -> RiskBound:
+        """What it guarantees, in exact fractions."""
+        return _bound(
+            hierarchy, self.accuracy, self.confidence, self.of, self.distance, self.at_most, self.group_share
+        )
+
     def predict(
         self,
         scores: Any,

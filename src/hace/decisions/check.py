@@ -1,0 +1,324 @@
+"""Whether a guarantee can be trusted on new samples: without labels, with some, in one of three states.
+
+    "holds"                    labels show it: the share of false answers here is at most what was guaranteed
+    "no evidence against it"   nothing speaks against it, and too few labels for it
+    "broken"                   labels show more false answers than a valid calibration allows; or the new samples are unlike the
+                               calibration samples, so that the guarantee says nothing about them
+
+**Without labels** new units, samples or groups, are tested for being exchangeable with those of the calibration
+(:mod:`hace.decisions.shift`). That is what a guarantee assumes, not what it says: unlike samples may still be answered truly.
+
+**With labels**, in the order of arrival, bets on the losses (:mod:`hace.decisions.betting`) test both directions, so one may
+look after every label. "holds" rejects "the mean loss here is at least alpha", the guaranteed one. "broken" rejects "the mean
+loss here is at most m". With a confidence m is alpha, which was guaranteed for this very threshold. A guarantee on average over
+calibrations allows a single threshold more: m is the least rate at which the calibration would have passed with probability at
+most a quarter of the level (:func:`highest_rate`).
+
+**False alarms.** If new and calibration units are exchangeable, the state is "broken" with probability at most the level. Without
+labels the test of likeness has all of it; with labels, half, while the bets and the luck of the calibration have a quarter each.
+With a confidence 1 - delta, add delta: so often the guarantee itself fails. "holds" is wrong with probability at most the
+level, whatever the new samples are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+
+from hace.checks import check_number, is_number
+from hace.decisions.betting import capital_against_at_least, capital_against_at_most
+from hace.decisions.bounds import GroupOutcomes, RiskBound, group_places
+from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.ladders import outcomes_of
+from hace.decisions.scores import Scores
+from hace.decisions.shift import Comparison, Profile, compare_profiles
+from hace.errors import ConfigError, DataError
+from hace.hierarchy import Hierarchy
+
+STATES = ("holds", "no evidence against it", "broken")
+
+
+@dataclass(frozen=True, eq=False)
+class LabelledEvidence:
+    """What labels say about a guarantee.
+
+    Attributes:
+        units: how many samples, or groups of them, count.
+        loss: their mean loss: the share of false answers, or the mean distance.
+        allowed: the mean loss that is guaranteed.
+        limit: the mean loss above which one calibration breaks the guarantee.
+        against: the greatest capital of bets against the guarantee; 1 / level breaks it.
+        favour: the greatest capital of bets against its opposite; 1 / level shows that it holds.
+        threshold: the least threshold that these labels support for the same guarantee; None: too few.
+        too_few: how many it takes, where there is none.
+    """
+
+    units: int
+    loss: float
+    allowed: float
+    limit: float
+    against: float
+    favour: float
+    threshold: GuaranteedThreshold | None
+    too_few: str | None
+
+
+@dataclass(frozen=True, eq=False)
+class Check:
+    """A guarantee against new samples.
+
+    Attributes:
+        state: "holds", "no evidence against it" or "broken".
+        reasons: why, one sentence each.
+        guarantee: what was checked, in one sentence.
+        level: the probability of a false alarm.
+        samples: how many new samples.
+        comparison: the test without labels.
+        labels: what labels say; None: there are none.
+    """
+
+    state: str
+    reasons: tuple[str, ...]
+    guarantee: str
+    level: float
+    samples: int
+    comparison: Comparison
+    labels: LabelledEvidence | None = None
+
+    def __str__(self) -> str:
+        return "\n".join([f"{self.state}: {self.guarantee}", *(f"  {reason}" for reason in self.reasons)])
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON."""
+        plain = {name: getattr(self, name) for name in ("state", "reasons", "guarantee", "level", "samples")}
+        plain["reasons"] = list(self.reasons)
+        plain["comparison"] = {**vars(self.comparison), "p_value": self.comparison.p_value}
+        plain["labels"] = None
+        if self.labels is not None:
+            threshold = self.labels.threshold
+            made = None if threshold is None else threshold.to_dict()
+            plain["labels"] = {**vars(self.labels), "threshold": made}
+        return plain
+
+
+def check(
+    guarantee: GuaranteedThreshold,
+    calibration: Profile,
+    scores: Any,
+    hierarchy: Hierarchy,
+    *,
+    target: Any = None,
+    similarity: np.ndarray | None = None,
+    groups: Sequence[Any] | np.ndarray | None = None,
+    labels: str = "leaves",
+    level: float = 0.05,
+    kind: str = "logits",
+    outputs: str = "auto",
+    seed: int = 0,
+) -> Check:
+    """Check a guarantee on new samples, with or without labels.
+
+    Args:
+        guarantee: The threshold, from :func:`hace.guaranteed_threshold`.
+        calibration: What was seen of the calibration samples: ``Profile.of(scores, hierarchy, ...)``.
+        scores: (S, n) or (S, N), of the new samples, prepared as those of the calibration.
+        hierarchy: The hierarchy.
+        target: (S,) truths in the order of arrival, -1 where unknown; None: all unknown.
+        similarity: (S,) of the new samples to the nearest training sample, from :func:`hace.nearest_similarity`.
+        groups: (S,) the group of each new sample; needed where the guarantee is about new groups.
+        labels: What targets are: "leaves" or "nodes".
+        level: The probability of a false alarm.
+        kind: See :func:`hace.predict`.
+        outputs: See :func:`hace.predict`.
+        seed: Of the draws of the test without labels.
+
+    Example:
+        >>> from hace import guaranteed_threshold
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> z = np.random.default_rng(0).normal(size=(400, 3)) * 3
+        >>> y = z.argmax(1)
+        >>> sure = guaranteed_threshold(z[:200], y[:200], h, accuracy=0.9)
+        >>> check(sure, Profile.of(z[:200], h), z[200:], h).state
+        'no evidence against it'
+        >>> check(sure, Profile.of(z[:200], h), z[200:], h, target=y[200:]).state
+        'holds'
+        >>> check(sure, Profile.of(z[:200], h), 0.1 * z[200:], h).state
+        'broken'
+    """
+    check_number("level", level, "a number above 0 and below 1", is_number(level) and 0 < level < 1)
+    if isinstance(guarantee.threshold, dict):
+        raise ConfigError(
+            "guarantee must have one threshold. Got one for each group: check each group by itself."
+        )
+    by_group = guarantee.groups == "new"
+    if by_group and groups is None:
+        raise ConfigError(
+            "groups must name the group of every new sample: the guarantee is about new groups. Got none."
+        )
+    given = Scores(scores, hierarchy, kind, outputs)
+    new = Profile.of(given.data, hierarchy, similarity=similarity, groups=groups, kind=kind, outputs=outputs)
+    comparison = compare_profiles(calibration, new, by_group=by_group, seed=seed)
+    rows = _labelled(target, len(given))
+    evidence = None
+    if len(rows):
+        truth = given[rows].truths(np.asarray(target)[rows], labels)
+        named = None if groups is None or not by_group else np.asarray(groups)[rows]
+        evidence = labelled_evidence(guarantee, given[rows], truth, named, level)
+    state, reasons = _verdict(comparison, evidence, level)
+    return Check(state, reasons, guarantee.guarantee, float(level), len(given), comparison, evidence)
+
+
+def _labelled(target: Any, samples: int) -> np.ndarray:
+    """The rows that have a label."""
+    if target is None:
+        return np.empty(0, dtype=np.int64)
+    truths = np.asarray(target)
+    if truths.shape != (samples,):
+        raise DataError(
+            f"target must hold one truth for each of the {samples} samples, -1 where unknown. Got shape {truths.shape}."
+        )
+    return np.flatnonzero(truths != -1)
+
+
+def labelled_evidence(
+    guarantee: GuaranteedThreshold, scores: Scores, truth: np.ndarray, groups: np.ndarray | None, level: float
+) -> LabelledEvidence:
+    """What the labels (S,) of samples, or of groups of them, say about a guarantee, whatever the number of looks."""
+    bound = guarantee.bound(scores.hierarchy)
+    over = bound if groups is None else bound.over_groups()
+    units = guarantee.samples if guarantee.num_groups is None else guarantee.num_groups
+    losses = _losses(guarantee, bound, scores, truth, groups) / over.most
+    limit, alpha = highest_rate(over, units, level / 4), float(over.alpha)
+    against = capital_against_at_most(losses, limit)
+    favour = capital_against_at_least(losses, alpha)
+    threshold, too_few = None, None
+    try:
+        threshold = _threshold_here(guarantee, scores, truth, groups)
+    except DataError as error:
+        too_few = str(error)
+    scale = 1 if bound.group_share is not None else bound.most
+    return LabelledEvidence(
+        units=len(losses),
+        loss=float(losses.mean()) * scale if len(losses) else float("nan"),
+        allowed=alpha * scale,
+        limit=limit * scale,
+        against=float(against.max(initial=1.0)),
+        favour=float(favour.max(initial=1.0)),
+        threshold=threshold,
+        too_few=too_few,
+    )
+
+
+def _losses(
+    guarantee: GuaranteedThreshold,
+    bound: RiskBound,
+    scores: Scores,
+    truth: np.ndarray,
+    groups: np.ndarray | None,
+) -> np.ndarray:
+    """(U,) the loss of each unit in the order of arrival; of groups, in that of their first samples."""
+    t = float(guarantee.threshold)  # type: ignore[arg-type]
+    outcomes = outcomes_of(
+        scores,
+        truth,
+        rule=guarantee.rule,
+        constrained=guarantee.constrained,
+        distance=guarantee.distance,
+        labels="nodes",
+    )
+    if groups is None:
+        losses = outcomes.losses(t)
+        return losses[outcomes.answered >= t] if bound.of == "answers" else losses
+    _, places = group_places(groups, len(truth))
+    losses, counts = GroupOutcomes(outcomes, places, bound).losses(t)
+    arrival = np.argsort(np.unique(places, return_index=True)[1])
+    return losses[arrival][counts[arrival]]
+
+
+def highest_rate(bound: RiskBound, units: int, delta: float) -> float:
+    """The mean loss, as a share of the greatest, that new units exceed at a valid threshold with probability at most ``delta``.
+
+    A guarantee with a confidence names it: alpha. One on average over calibrations does not: a threshold of mean loss m passes only
+    if the calibration units lost as little at it as was allowed.
+    """
+    if bound.delta is not None:
+        return float(bound.alpha)
+    number = np.array([units])
+    allowed = np.maximum(bound.allowed(number), 0)
+    low, high = float(bound.alpha), 1.0
+    for _ in range(30):
+        middle = (low + high) / 2
+        passes = RiskBound(Fraction(middle), Fraction(delta), "samples", bound.most).supported(
+            allowed, number
+        )[0]
+        low, high = (low, middle) if passes else (middle, high)
+    return min(high, 1 - 1e-9)
+
+
+def _threshold_here(
+    guarantee: GuaranteedThreshold, scores: Scores, truth: np.ndarray, groups: np.ndarray | None
+) -> GuaranteedThreshold:
+    """The same guarantee, calibrated on the new samples."""
+    return guaranteed_threshold(
+        scores.data,
+        truth,
+        scores.hierarchy,
+        guarantee.accuracy,
+        guarantee.confidence,
+        guarantee.of,
+        distance=guarantee.distance,
+        at_most=guarantee.at_most,
+        rule=guarantee.rule,
+        constrained=guarantee.constrained,
+        groups=groups,
+        group_share=guarantee.group_share,
+        labels="nodes",
+        kind=scores.kind,
+        outputs=scores.outputs,
+    )
+
+
+def _verdict(
+    comparison: Comparison, evidence: LabelledEvidence | None, level: float
+) -> tuple[str, tuple[str, ...]]:
+    """The state, and why."""
+    unlike_level = level if evidence is None else level / 2
+    unlike = comparison.p_value <= unlike_level
+    reasons = [_likeness(comparison, unlike)]
+    if evidence is None:
+        return STATES[2 if unlike else 1], tuple(reasons)
+    seen = f"{evidence.units:,} labelled {comparison.units} have a mean loss of {evidence.loss:.4g}"
+    seen += f"; {evidence.allowed:.4g} is guaranteed"
+    if evidence.against >= 4 / level:
+        state = 2
+        seen += ", and less than this would be luck."
+    elif evidence.favour >= 1 / level:
+        state = 0
+        seen += f", and with probability {1 - level:g} it holds here."
+    else:
+        state = 2 if unlike else 1
+        seen += ": too few to tell."
+    reasons.append(seen)
+    if evidence.threshold is not None:
+        here = evidence.threshold
+        said = (
+            "answers nothing"
+            if here.is_silent
+            else f"is {here.threshold:.4f} and answers {here.answered:.1%}"
+        )
+        reasons.append(f"The threshold that these labels support {said}.")
+    elif evidence.too_few is not None:
+        reasons.append(f"No threshold from these labels: {evidence.too_few}")
+    return STATES[state], tuple(reasons)
+
+
+def _likeness(comparison: Comparison, unlike: bool) -> str:
+    least = min(comparison.p_values, key=lambda name: comparison.p_values[name])
+    share = f"{comparison.unlike:.1%} of them look unlike the calibration samples, where 5.0% are expected"
+    if unlike:
+        return f"The new {comparison.units} differ in {least} (p = {comparison.p_value:.2g}): {share}."
+    return f"The new {comparison.units} look like those of the calibration (p = {comparison.p_value:.2g}): {share}."
