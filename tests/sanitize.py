@@ -22,7 +22,7 @@ from hace.decisions.threshold_rules import walk_down
 from hace.hierarchy.derived import layout
 from hace.losses import kernels
 from hace.losses.head import Outputs, node_log_probs
-from hace.losses.kernels import best_columns, level_squares
+from hace.losses.kernels import best_columns, extension, level_squares
 from tests.hierarchies import KINDS, Plain, random_plain
 from tests.loss_cases import CASES
 
@@ -53,8 +53,8 @@ def use(path: str) -> Counted:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    kernels._kernels = Counted(module)
-    return kernels._kernels
+    extension.module = Counted(module)
+    return extension.module
 
 
 def logits(rows: int, columns: int, form: int) -> torch.Tensor:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace import __version__
-from hace.checks import check_choice, check_count, check_number
+from hace.checks import check_choice, check_count, require
 from hace.decisions import Decisions, predict
 from hace.draw import drawable
 from hace.errors import ConfigError, DataError, FormatError, listed, nearest
@@ -74,7 +74,7 @@ def fit(
         DataError: A label is not in the hierarchy, or there are too few cells.
         ConfigError: No such column, layer or embedding.
     """
-    check_number("held_out", held_out, "at least 0 and below 1", 0 <= held_out < 1)
+    require("held_out", held_out, "at least 0 and below 1", 0 <= held_out < 1)
     given = _found(adata.obs, labels, "obs").astype(object)
     known = np.flatnonzero(given.notna().to_numpy())
     if len(known) < 2:

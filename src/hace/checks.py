@@ -1,18 +1,15 @@
-"""Checks of arguments: choices, numbers, counts, class weights, last layers, trees. Imports neither torch nor a hierarchy."""
+"""Checks of arguments: choices, numbers, counts, class weights, trees. Imports neither torch nor a hierarchy."""
 
 from __future__ import annotations
 
 import math
 import operator
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from hace.errors import ConfigError, DataError, HaceError, HierarchyError, nearest
-
-if TYPE_CHECKING:
-    from torch import Tensor
+from hace.errors import ConfigError, HaceError, HierarchyError, nearest
 
 # Bounds of what a caller may ask for: a mistyped number is an error, not an exhausted machine.
 MOST_BINS = 100_000
@@ -29,8 +26,8 @@ def check_choice(
         raise error(f"{argument} must be one of {', '.join(map(repr, choices))}. Got {value!r}.{hint}")
 
 
-def check_number(argument: str, value: object, rule: str, fits: bool) -> None:
-    """Refuses a number that breaks its rule."""
+def require(argument: str, value: object, rule: str, fits: bool) -> None:
+    """Refuses a value that breaks its rule."""
     if not fits:
         raise ConfigError(f"{argument} must be {rule}. Got {value!r}.")
 
@@ -63,7 +60,7 @@ def check_count(name: str, value: object, most: int, least: int = 1) -> None:
 def check_items(value: object) -> None:
     """Refuses what cannot be a number of labels; tensors are trusted, since looking would wait for the device."""
     fits = hasattr(value, "detach") or (is_number(value) and value >= 0)  # pyright: ignore[reportOperatorIssue]
-    check_number("num_items_in_batch", value, "a number of at least 0", fits)
+    require("num_items_in_batch", value, "a number of at least 0", fits)
 
 
 def checked_index(value: Any) -> int:
@@ -96,19 +93,6 @@ def checked_weight(weight: Any, length: int, labels: str) -> np.ndarray | None:
         bad = array[~np.isfinite(array) | (array < 0)][0]
         raise ConfigError(f"weight must be finite and not negative. Got {bad}.")
     return array
-
-
-def check_layer(outputs: int, features: Tensor, weight: Tensor, bias: Tensor | None) -> None:
-    """Refuses a last layer that does not fit the head or its features."""
-    width = features.shape[-1] if hasattr(features, "detach") and features.ndim else None
-    if width is None or tuple(weight.shape) != (outputs, width):
-        got = f"{tuple(features.shape)} and {tuple(weight.shape)}" if width else type(features).__name__
-        raise DataError(
-            f"features must be (..., d) and weight ({outputs}, d), one row per output. Got {got}. "
-            "Build the layer with nn.Linear(d, loss.num_outputs)."
-        )
-    if bias is not None and tuple(bias.shape) != (outputs,):
-        raise DataError(f"bias must be ({outputs},) or None. Got {tuple(bias.shape)}.")
 
 
 def require_tree(hierarchy: Any, loss: str) -> None:

@@ -462,6 +462,8 @@ def test_bad_parameters() -> None:
         ({"weight_decay": -1.0}, "weight_decay must be a number >= 0"),
         ({"hierarchy": 3}, "hierarchy must be a Hierarchy, the path of a file, a dict, .*Got int"),
         ({"loss_params": {"labels": "nodes"}}, "loss_params must not hold 'labels'"),
+        ({"loss_params": "alpha"}, "loss_params must be a mapping of parameters to values. Got 'alpha'"),
+        ({"loss_params": ["alpha"]}, r"loss_params must be a mapping .* Got \['alpha'\]"),
         (
             {"loss_params": {"alhpa": 1}},
             "Parameters of loss 'cross_entropy_paths' must be among .*Got 'alhpa'",

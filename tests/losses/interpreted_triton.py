@@ -26,7 +26,7 @@ def interpreted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """All losses along a path go through Triton."""
     launched, launch = [], on_cuda._launched
     monkeypatch.setattr(on_cuda, "_failed", False)
-    monkeypatch.setattr(on_cuda, "serves_on_cuda", lambda z: z.dtype is torch.float32)
+    monkeypatch.setattr(on_cuda, "triton_supports", lambda z: z.dtype is torch.float32)
     monkeypatch.setattr(on_cuda, "_launched", lambda *given: launched.append(launch(*given)) or launched[-1])
     with kernels.disabled():
         yield

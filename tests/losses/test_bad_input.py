@@ -134,6 +134,110 @@ def test_targets_of_the_wrong_shape() -> None:
             loss(z, torch.zeros(2, 4))
 
 
+def test_targets_with_a_dimension_too_many_or_too_few() -> None:
+    rule = "target must have the shape of input without its class dimension, "
+    for case in ONE_OF_EACH:
+        loss = CASES[case].build(h)
+        z = torch.zeros(2, loss.num_outputs)
+        with pytest.raises(DataError, match=says(f"{rule}(2,). Got (2, 1). Use target.reshape((2,)).")):
+            loss(z, torch.zeros(2, 1, dtype=torch.long))
+        with pytest.raises(DataError, match=says(f"{rule}(2,). Got ().")):
+            loss(z, torch.tensor(1))
+        with pytest.raises(DataError, match=says(f"{rule}(1,). Got (). Use target.reshape((1,)).")):
+            loss(z[:1], torch.tensor(1))
+        with pytest.raises(DataError, match=says(f"{rule}(). Got (1,). Use target.reshape(()).")):
+            loss(z[0], torch.tensor([1]))
+        with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got ().")):
+            loss(z, torch.tensor(1.0))
+        with pytest.raises(DataError, match=says("Soft target must have shape (2, 4). Got (2, 1).")):
+            loss(z, torch.zeros(2, 1))
+
+
+SPARSE = [torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse CSR tensor support")
+@each_loss
+@in_each_form
+def test_sparse_tensors(case: str, form: Form) -> None:
+    loss = CASES[case].build(h)
+    z = torch.ones(2, loss.num_outputs, dtype=form.dtype)
+    for to_sparse in SPARSE:
+        sparse = to_sparse(z)
+        message = f"input must be a dense tensor. Got layout {sparse.layout}. Use input.to_dense()."
+        for call in (lambda z: loss(z, torch.tensor([0, 1])), loss.leaf_logits, loss.node_log_probs):
+            with pytest.raises(DataError, match=says(message)):
+                call(sparse)
+    for target in (torch.tensor([0, 1]).to_sparse(), torch.eye(4)[:2].to_sparse()):
+        message = "target must be a dense tensor. Got layout torch.sparse_coo. Use target.to_dense()."
+        with pytest.raises(DataError, match=says(message)):
+            loss(z, target)
+
+
+@each_loss
+@in_each_form
+def test_tensors_on_another_device(case: str, form: Form) -> None:
+    loss = CASES[case].build(h)
+    z, y = torch.ones(2, loss.num_outputs, dtype=form.dtype), torch.tensor([0, 1])
+    message = "input must be on the device of the loss, cpu. Got meta. Use loss.to(input.device)."
+    for call in (lambda z: loss(z, y), loss.leaf_logits, loss.node_log_probs):
+        with pytest.raises(DataError, match=says(message)):
+            call(z.to("meta"))
+    for target in (y, torch.eye(4)[:2]):
+        message = "target must be on the device of input, cpu. Got meta. Use target.to(input.device)."
+        with pytest.raises(DataError, match=says(message)):
+            loss(z, target.to("meta"))
+    loss.to("meta")
+    with pytest.raises(DataError, match=says("input must be on the device of the loss, meta. Got cpu.")):
+        loss(z, y)
+    for target in (y, torch.eye(4)[:2]):
+        assert loss(z.to("meta"), target.to("meta")).shape == ()
+
+
+def test_a_last_layer_that_does_not_fit() -> None:
+    loss = HACELoss(h)
+    x, weight, y = torch.ones(2, 3), torch.ones(7, 3), torch.tensor([0, 1])
+    for target, message in (
+        (None, "target must be a tensor of labels or soft targets. Got NoneType."),
+        (torch.tensor(1.0), "Soft target must have shape (2, 4). Got ()."),
+        (y[:, None], "Got (2, 1). Use target.reshape((2,))."),
+        (y.to_sparse(), "target must be a dense tensor. Got layout torch.sparse_coo."),
+        (y.to("meta"), "target must be on the device of features, cpu. Got meta."),
+    ):
+        with pytest.raises(DataError, match=says(message)):
+            loss.linear(x, weight, None, target)  # pyright: ignore[reportArgumentType]
+    for name, layer in {
+        "features": ("x", weight, None),
+        "weight": (x, "w", None),
+        "bias": (x, weight, "b"),
+    }.items():
+        with pytest.raises(DataError, match=says(f"{name} must be a floating-point tensor. Got str.")):
+            loss.linear(*layer, y)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        DataError, match=says("features must be a dense tensor. Got layout torch.sparse_coo.")
+    ):
+        loss.linear(x.to_sparse(), weight, None, y)
+    with pytest.raises(DataError, match=says("weight must be on the device of features, meta. Got cpu.")):
+        loss.linear(x.to("meta"), weight, None, y)
+
+
+def test_scores_that_are_no_logits() -> None:
+    for function in (hace.leaf_logits, hace.node_log_probs):
+        for z, got in (
+            ([[0.0] * 7], "list"),
+            (torch.tensor(0.0), "torch.float32 of shape ()"),
+            (torch.zeros(2, 7, dtype=torch.long), "torch.int64 of shape (2, 7)"),
+        ):
+            with pytest.raises(DataError, match=says(f"Got {got}.")):
+                function(z, h)
+        with pytest.raises(
+            DataError, match=says("input must be a dense tensor. Got layout torch.sparse_coo.")
+        ):
+            function(torch.ones(2, 7).to_sparse(), h)
+        with pytest.raises(ConfigError, match=says("hierarchy must be a hace.Hierarchy. Got str.")):
+            function(torch.zeros(2, 7), "tree.csv")
+
+
 # ------------------------------------------------------------------ parameters
 
 OUT_OF_RANGE = [

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 import hace
-from hace import CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss
+from hace import ClassEmbeddingLoss, CrossEntropyLoss, HACELoss, HCELoss, Hierarchy, HXELoss, SimLoss
 from hace.losses import kernels
 from tests.hierarchies import NAMED, plain
 from tests.loss_cases import (
@@ -220,6 +220,30 @@ def test_an_impossible_label_costs_infinity(form: Form) -> None:
         z = torch.zeros(1, loss.num_outputs, dtype=form.dtype)
         z[0, 0 if loss.num_outputs == h.num_leaves else h.leaf_nodes[0]] = -torch.inf
         assert loss(z, torch.tensor([0])).item() == torch.inf, loss
+
+
+@pytest.mark.parametrize("name", ["ragged", "forest"])
+@in_each_form
+def test_class_embeddings_of_infinite_outputs_are_limits(name: str, form: Form) -> None:
+    """Infinite outputs alone give the direction, so the distance is that of enormous ones and its gradient 0."""
+    h = HARD[name].build()
+    labels = torch.arange(h.num_nodes)
+    for sign, column in itertools.product((1, -1), range(h.num_nodes)):
+        far, infinite = (
+            logits(1, h.num_nodes).to(form.dtype).expand(h.num_nodes, -1).clone() for _ in range(2)
+        )
+        far[:, column], infinite[:, column] = sign * 1e25, sign * torch.inf
+        loss = ClassEmbeddingLoss(h, labels="nodes", reduction="none")
+        wanted = loss(far, labels)
+        value, gradient = with_gradient(loss, infinite, labels)
+        form.close(value, wanted.double(), column)
+        inert = h.rooted and column == 0
+        assert gradient.isfinite().all()
+        assert inert or (gradient == 0).all()
+    z = logits(1, h.num_nodes).to(form.dtype).clone()
+    z[0, 1] = -torch.inf
+    loss = ClassEmbeddingLoss(h, 0.5, labels="nodes", reduction="sum")
+    assert with_gradient(loss, z, labels[-1:])[1].isfinite().all()
 
 
 def test_simloss_of_a_far_class_does_not_underflow() -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 import hace
 from hace import DataError, HACELoss, HXELoss, build_loss
 from hace.losses import kernels
+from hace.losses.kernels import extension
 from tests.hierarchies import ANIMALS, DIAMOND, KINDS, dags, forests, random_plain, trees
 from tests.loss_cases import CASES, KERNEL, examples, logits, with_gradient
 
@@ -25,7 +26,7 @@ OF_LABELS = [
     *("conditional_softmax", "soft_label", "soft_label_edges"),
     *("simloss", "simloss_zero", "expected_distance", "expected_edges"),
 ]
-SERVED = [
+SUPPORTED = [
     *(
         "hxe",
         "hxe_height",
@@ -63,7 +64,7 @@ def agree(case: str, h: hace.Hierarchy, z: torch.Tensor, target: torch.Tensor, *
 @examples(60)
 @given(
     plain=st.one_of(trees(40), forests(40)),
-    case=st.sampled_from(SERVED + SUMS),
+    case=st.sampled_from(SUPPORTED + SUMS),
     labels=st.sampled_from(["leaves", "nodes"]),
     reduction=st.sampled_from(["none", "mean", "sum"]),
     scale=st.sampled_from([1.0, 30.0, 1000.0]),
@@ -139,42 +140,38 @@ def test_each_column_knows_the_widest_subtree_around_it(plain) -> None:
         assert head.branch[column] == max(around)[1]
 
 
-def test_the_kernel_is_what_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def functions_of(value: torch.Tensor) -> set[str]:
+    """Names of the autograd functions behind a value."""
+    names, waiting = set(), [value.grad_fn]
+    while waiting:
+        function = waiting.pop()
+        if function is not None:
+            names.add(type(function).__name__)
+            waiting += [before for before, _ in function.next_functions]
+    return names
+
+
+def compiled_functions(case: str, plain=ANIMALS, dtype: torch.dtype = torch.float32) -> set[str]:
+    h = plain.build()
+    loss = CASES[case].build(h)
+    z = logits(3, loss.num_outputs).to(dtype).requires_grad_()
+    return functions_of(loss(z, torch.arange(3))) & {"_KernelLossBackward", "_PathSumsBackward"}
+
+
+def test_the_kernel_is_what_computes() -> None:
     """Float32 goes through it; float64, and path sums and distances on DAGs, do not."""
-    calls = []
-
-    class Counted:
-        def __getattr__(self, name: str):
-            if name not in ("copied", "multiply", "tree_places"):  # labels, an outer gradient; once per loss
-                calls.append(name)
-            return getattr(real, name)
-
-    real = kernels._kernels
-    monkeypatch.setattr(kernels, "_kernels", Counted())
-
-    def used(case: str, plain=ANIMALS, dtype: torch.dtype = torch.float32) -> list[str]:
-        calls.clear()
-        h = plain.build()
-        loss = CASES[case].build(h)
-        z = logits(3, loss.num_outputs).to(dtype).requires_grad_()
-        loss(z, torch.arange(3)).backward()
-        return calls.copy()
-
-    for case in SERVED:
-        assert len(used(case)) == 1 + (case == "hce_unseen"), case  # value and gradient in one call per term
+    for case in SUPPORTED:
+        assert compiled_functions(case) == {"_KernelLossBackward"}, case
     for case in SUMS:
-        assert used(case) == ["path_sums"] * 2, case  # down and up
+        assert compiled_functions(case) == {"_PathSumsBackward"}, case
     for case in OF_DAGS:
-        assert used(case, DIAMOND) == ["dag_loss"], case
-    assert (
-        used("hace_paths", DIAMOND) == used("simloss", DIAMOND) == used("ce_paths", dtype=torch.float64) == []
-    )
-    assert used("hace", dtype=torch.float64) == used("hace_leaves", DIAMOND) == []
+        assert compiled_functions(case, DIAMOND) == {"_KernelLossBackward"}, case
+    for case in ("hace_paths", "simloss", "hace_leaves"):
+        assert compiled_functions(case, DIAMOND) == set(), case
+    for case in ("ce_paths", "hace"):
+        assert compiled_functions(case, dtype=torch.float64) == set(), case
     with kernels.disabled():
-        assert used("hace") == []
-    calls.clear()
-    hace.node_log_probs(torch.zeros(1, 7), ANIMALS.build())
-    assert len(calls) == 1
+        assert compiled_functions("hace") == set()
 
 
 # ------------------------------------------------------------------ status and switch
@@ -223,6 +220,42 @@ def test_without_a_built_kernel_everything_works() -> None:
     assert value == "0.6931"
 
 
+# What the package uses of torch's private names: a version that lacks one leaves plain PyTorch.
+PRIVATE = (
+    "torch._C._dispatch_keys",
+    "torch._C._dispatch_tls_local_include_set",
+    "torch.autograd.forward_ad._current_level",
+    "torch.autograd.function._SingleLevelFunction",
+)
+WITHOUT = """
+import operator, torch, torch.autograd.forward_ad, torch.autograd.function
+owner, _, name = {private!r}.removeprefix("torch.").rpartition(".")
+delattr(operator.attrgetter(owner)(torch), name)
+import hace
+print(hace.losses.kernels.status())
+h = hace.Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
+for loss in ("hace", "hxe", "simloss", "cross_entropy_paths"):
+    loss = hace.build_loss(loss, h)
+    layer = torch.nn.Linear(2, loss.num_outputs)
+    z = layer(torch.ones(3, 2))
+    loss(z, torch.tensor([0, 1, 2])).backward()
+    loss(z.detach(), torch.eye(3))
+    loss.linear(torch.ones(3, 2), layer.weight, layer.bias, torch.tensor([0, 1, 2])).backward()
+    assert layer.weight.grad.isfinite().all()
+hace.predict(torch.randn(3, 3), h, "cost")
+print(round(hace.HACELoss(h)(torch.zeros(1, 5), torch.tensor([0])).item(), 4))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("private", PRIVATE)
+def test_without_a_private_name_of_torch_everything_works(private: str) -> None:
+    status, value = run(WITHOUT.format(private=private)).splitlines()
+    assert status.startswith(f"pure PyTorch: kernel cannot check tensors with torch {torch.__version__}")
+    assert private.rpartition(".")[2] in status
+    assert value == "1.0601"
+
+
 # ------------------------------------------------------------------ what must not reach C
 
 
@@ -246,7 +279,7 @@ def test_wrong_calls_of_the_extension_are_python_errors() -> None:
     names = ("path_loss", "path_sum_loss", "path_sums", "dense_loss", "node_log_probs")
     for name in (*names, "dag_loss", "sibling_loss", "lca_group_loss"):
         with pytest.raises(TypeError, match=f"{name} takes"):
-            getattr(kernels._kernels, name)(1, 2)
+            getattr(extension.module, name)(1, 2)
 
 
 def test_a_batch_is_independent_of_its_neighbours() -> None:

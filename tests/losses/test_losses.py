@@ -171,6 +171,19 @@ def test_mixtures_are_linear_combinations(case: str, form: Form) -> None:
 
 @each_loss
 @in_each_form
+def test_soft_targets_are_weights(case: str, form: Form) -> None:
+    """As with torch's cross-entropy they need not be a distribution: the loss is linear in them."""
+    h = NAMED["ragged"].build()
+    loss = CASES[case].build(h, reduction="none")
+    z = logits(4, loss.num_outputs, seed=8).to(form.dtype)
+    a, b = torch.tensor([0, 1, 2, 3]), torch.tensor([4, 5, 0, 6])
+    one_hot = torch.eye(h.num_leaves, dtype=form.dtype)
+    wanted = 2.0 * loss(z, a) - 0.5 * loss(z, b)
+    form.close(loss(z, 2.0 * one_hot[a] - 0.5 * one_hot[b]), wanted.double())
+
+
+@each_loss
+@in_each_form
 def test_soft_targets_of_another_precision(case: str, form: Form) -> None:
     h = NAMED["animals"].build()
     loss = CASES[case].build(h, reduction="none")
@@ -333,6 +346,38 @@ def test_copies_compute_the_same() -> None:
             assert torch.equal(twin(z, y), loss(z, y))
             assert repr(twin) == repr(loss)
             assert twin.hierarchy == loss.hierarchy
+
+
+def test_a_copy_with_another_reduction_moves_alone() -> None:
+    for case in ONE_OF_EACH:
+        loss = CASES[case].build(NAMED["ragged"].build(), weight=[0.1, 1, 1, 2, 1, 1, 1])
+        z, y = logits(7, loss.num_outputs).float(), torch.arange(7)
+        before = loss(z, y)
+        twin = loss.reduced_by("none")
+        assert [b.data_ptr() for b in twin.buffers()] == [b.data_ptr() for b in loss.buffers()], "shared"
+        twin(z, y)
+        twin.to("meta")
+        assert {buffer.device.type for buffer in loss.buffers()} == {"cpu"}, case
+        assert {buffer.device.type for buffer in twin.buffers()} == {"meta"}, case
+        assert torch.equal(loss(z, y), before)
+        other = loss.reduced_by("none")
+        loss.to("meta")
+        assert other(z, y).shape == (7,)
+
+
+@in_each_form
+def test_constants_are_set_when_the_loss_is_built(form: Form) -> None:
+    """The table holds the class weights, so assigning them later would be half a change."""
+    h = NAMED["animals"].build()
+    for case in ONE_OF_EACH:
+        loss = CASES[case].build(h, weight=[0.25, 1.0, 1.0, 4.0])
+        z, y = logits(4, loss.num_outputs).to(form.dtype), torch.arange(4)
+        before = loss(z, y)
+        weight = torch.tensor([4.0, 1.0, 1.0, 0.25]).double()
+        with pytest.raises(hace.ConfigError, match=r"label_weight must be set when the loss is built\. Got"):
+            loss.label_weight = weight
+        loss.load_state_dict({"label_weight": weight}, strict=False)
+        assert torch.equal(loss(z, y), before), case
 
 
 def test_repr_shows_the_parameters() -> None:

@@ -87,16 +87,16 @@ class OnCuda:
 
 
 def test_chosen_for_cuda_alone_and_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernels, "is_plain", lambda tensor, device: device == "cuda")
+    monkeypatch.setattr(on_cuda, "is_plain", lambda tensor, device: device == "cuda")
     monkeypatch.setattr(on_cuda, "installed", lambda: True)
     z = OnCuda()
-    assert on_cuda.serves_on_cuda(z)  # type: ignore[arg-type]
-    assert not on_cuda.serves_on_cuda(torch.zeros(1, 3))
+    assert on_cuda.triton_supports(z)  # type: ignore[arg-type]
+    assert not on_cuda.triton_supports(torch.zeros(1, 3))
     with kernels.disabled():
-        assert not on_cuda.serves_on_cuda(z)  # type: ignore[arg-type]
+        assert not on_cuda.triton_supports(z)  # type: ignore[arg-type]
     monkeypatch.setattr(z, "dtype", torch.float64)
-    assert not on_cuda.serves_on_cuda(z)  # type: ignore[arg-type]
+    assert not on_cuda.triton_supports(z)  # type: ignore[arg-type]
     monkeypatch.undo()
-    monkeypatch.setattr(kernels, "is_plain", lambda tensor, device: True)
+    monkeypatch.setattr(on_cuda, "is_plain", lambda tensor, device: True)
     monkeypatch.setattr(on_cuda, "installed", lambda: False)
-    assert not on_cuda.serves_on_cuda(OnCuda())  # type: ignore[arg-type]
+    assert not on_cuda.triton_supports(OnCuda())  # type: ignore[arg-type]

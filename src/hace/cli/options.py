@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 import numpy as np
 from cyclopts import Parameter
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.cli.engine import With, Without, more
 from hace.errors import ConfigError, DataError, nearest
 from hace.settings import Config, from_dict, merged
@@ -123,7 +123,7 @@ class Device:
         """The device, and how many processes read images, chosen as in training."""
         from hace.lab.runs.process import choose_device, choose_workers
 
-        check_number("--workers", self.workers, "0 or more", self.workers is None or self.workers >= 0)
+        require("--workers", self.workers, "0 or more", self.workers is None or self.workers >= 0)
         device = choose_device(self.device, local_rank)
         return str(device), choose_workers(self.workers, device)
 
@@ -407,7 +407,7 @@ class Guarantee:
         """The accuracy and what it is of; None without a guarantee."""
         if self.accuracy is None:
             return None
-        check_number("--accuracy", self.accuracy, "above 0 and below 1", 0 < self.accuracy < 1)
+        require("--accuracy", self.accuracy, "above 0 and below 1", 0 < self.accuracy < 1)
         return self.accuracy, self.of or "samples"
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.cli.engine import Numbers, With, Words, more, settings
 from hace.cli.options import Option, data_options, print_yaml, resolved
 from hace.errors import ConfigError
@@ -88,8 +88,8 @@ def probe(
     from hace.lab.report.study_report import notes
     from hace.lab.study.presets import spelled_loss
 
-    check_number("--threads", threads, "at least 1", threads >= 1)
-    check_number("--seeds", seeds, "at least 1", seeds >= 1)
+    require("--threads", threads, "at least 1", threads >= 1)
+    require("--seeds", seeds, "at least 1", seeds >= 1)
     torch.set_num_threads(threads)
     layers = [{"lr": 8.0}] + ([] if config is None else [read_mapping(config)])
     options = data_options(option, groups)

@@ -13,7 +13,7 @@ import webbrowser
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.cli.engine import With, Without
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
@@ -67,7 +67,7 @@ def serve(
         optional(name, "A server", "serve")
     if run is None and not demo:
         raise ConfigError("hace serve must have a RUN, or --demo. Got neither.")
-    check_number("--port", port, "from 0 to 65535", 0 <= port < 65536)
+    require("--port", port, "from 0 to 65535", 0 <= port < 65536)
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
     local = is_local(host)
     token = token or (None if local else secrets.token_urlsafe(16))

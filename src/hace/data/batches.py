@@ -18,7 +18,7 @@ import torch
 from torch.nn.functional import pad as padded
 from torch.utils import data as torch_data
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.data.split import Samples, Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.files.reading import as_rgb, optional
@@ -126,7 +126,7 @@ class MemoryBatches:
     ) -> None:
         if samples.pixels is None:
             raise ConfigError("samples must have pixels in memory. Got paths: use LoaderBatches.")
-        check_number("pad", pad, "0 or more", pad >= 0)
+        require("pad", pad, "0 or more", pad >= 0)
         pixels = samples.pixels.to(device)
         self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self.targets = targets_of(samples, labels).to(pixels.device)
@@ -187,7 +187,7 @@ class LoaderBatches:
         device: torch.device | str | None = None,
         part: tuple[int, int] = (0, 1),
     ) -> None:
-        check_number("workers", workers, "0 or more", workers >= 0)
+        require("workers", workers, "0 or more", workers >= 0)
         order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self._batches = _Batches(order, part)
         self._device = torch.device("cpu" if device is None else device)
@@ -218,8 +218,8 @@ class EpochOrder:
     """Which of `count` samples are in which batch, decided by seed and epoch alone."""
 
     def __init__(self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0) -> None:
-        check_number("batch_size", batch_size, "at least 1", batch_size >= 1)
-        check_number("seed", seed, "0 or more", seed >= 0)
+        require("batch_size", batch_size, "at least 1", batch_size >= 1)
+        require("seed", seed, "0 or more", seed >= 0)
         self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
 
     def __len__(self) -> int:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.data.dataset import Dataset
 from hace.data.loading import HierarchyLike, check_exist, chosen_hierarchy
 from hace.data.split import Samples
@@ -132,8 +132,8 @@ def read_detections(path: Path, confidence: float = 0.2, padding: float = 0.0) -
     images = document.get("images") if isinstance(document, dict) else None
     if not isinstance(kinds, dict) or not isinstance(images, list):
         raise FormatError(f"{path} must be detections of MegaDetector: 'images' and 'detection_categories'.")
-    check_number("confidence", confidence, "from 0 to 1", 0 <= confidence <= 1)
-    check_number("padding", padding, "0 or more", padding >= 0)
+    require("confidence", confidence, "from 0 to 1", 0 <= confidence <= 1)
+    require("padding", padding, "0 or more", padding >= 0)
     found: dict[str, list[Box]] = {}
     for i, image in enumerate(images):
         try:

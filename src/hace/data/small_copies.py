@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.data.split import Samples
 from hace.errors import FormatError
 from hace.files.arrays import Arrays
@@ -24,7 +24,7 @@ def small_copies(splits: Mapping[str, Samples], side: int, root: Path) -> dict[s
 
     The copies are cached in `root` as small-SIDE.npz, which is made again if photos were added, removed or changed.
     """
-    check_number("pixels", side, "a whole number of at least 1", isinstance(side, int) and side >= 1)
+    require("pixels", side, "a whole number of at least 1", isinstance(side, int) and side >= 1)
     cache = root / f"small-{side}.npz"
     expected = {name: _listing(samples) for name, samples in splits.items()}
     cached = _cached(cache, expected)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 from scipy import sparse
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.data.split import Samples
 from hace.errors import ConfigError, DataError
 
@@ -50,7 +50,7 @@ def with_test(splits: Mapping[str, Samples], share: float, name: str) -> dict[st
     if not share:
         return dict(splits)
     is_share = isinstance(share, int | float) and 0 < share < 1
-    check_number("test", share, "a share from 0 to less than 1, such as 0.2", is_share)
+    require("test", share, "a share from 0 to less than 1, such as 0.2", is_share)
     if "test" in splits:
         raise ConfigError(
             f"test must be left out where the data have a test split. Got test={share:g} for {name}."

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.data.dataset import Dataset
 from hace.data.loading import HierarchyLike, chosen_hierarchy
 from hace.data.split import Features, Samples
@@ -34,7 +34,7 @@ def synthetic_hierarchy(classes: int = 40, seed: int = 0) -> Hierarchy:
         >>> h.num_leaves, h.rooted, h.leaves[:3]
         (12, True, ('1.1', '1.2', '1.3'))
     """
-    check_number("classes", classes, "from 2 to 100,000", 2 <= classes <= 100_000)
+    require("classes", classes, "from 2 to 100,000", 2 <= classes <= 100_000)
     rng = np.random.default_rng([seed, 1])
     edges: list[tuple[str, str]] = []
     waiting = [("root", "", classes)]  # a node, the prefix of its children's ids, the leaves below it
@@ -89,7 +89,7 @@ def synthetic_features(
     """
     counts = {"dim": dim, "train": train, "test": test}
     h = _checked(hierarchy, root_node, classes, signal, counts, coarse, seed)
-    check_number("nuisance", nuisance, "0 or more", 0 <= nuisance < np.inf)
+    require("nuisance", nuisance, "0 or more", 0 <= nuisance < np.inf)
     rng = np.random.default_rng([seed, 2])
     means = diffuse(h, rng.standard_normal((h.num_nodes, dim)) * (3 * signal / np.sqrt(dim)))[h.leaf_nodes]
     directions = np.linalg.qr(np.random.default_rng([seed, 4]).standard_normal((dim, -(-dim // 4))))[0].T
@@ -196,8 +196,8 @@ def _checked(
     seed: int,
 ) -> Hierarchy:
     for name, count in counts.items():
-        check_number(name, count, "at least 1", count >= 1)
-    check_number("signal", signal, "0 or more", 0 <= signal < np.inf)
-    check_number("coarse", coarse, "from 0 to 1", 0 <= coarse <= 1)
-    check_number("seed", seed, "0 or more", seed >= 0)
+        require(name, count, "at least 1", count >= 1)
+    require("signal", signal, "0 or more", 0 <= signal < np.inf)
+    require("coarse", coarse, "from 0 to 1", 0 <= coarse <= 1)
+    require("seed", seed, "0 or more", seed >= 0)
     return chosen_hierarchy(hierarchy, root_node, lambda: synthetic_hierarchy(classes, seed))

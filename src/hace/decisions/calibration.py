@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice, is_number, require
 from hace.decisions.bounds import GUARANTEES, group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.scores import Scores, inside_subset, subset_mask
@@ -132,7 +132,7 @@ class Calibration(Config):
 def check_guarantee(accuracy: float, of: str) -> None:
     """Refuse what no guarantee can be about: an accuracy that is not between 0 and 1, or an unknown `of`."""
     fits = is_number(accuracy) and 0 < accuracy < 1
-    check_number("accuracy", accuracy, "a number above 0 and below 1", fits)
+    require("accuracy", accuracy, "a number above 0 and below 1", fits)
     check_choice("of", of, tuple(GUARANTEES))
 
 
@@ -185,7 +185,7 @@ def calibrate_scores(
     for share in accuracies or ():
         for about in kinds or GUARANTEES:
             check_guarantee(share, about)
-    check_number("seed", seed, "at least 0", seed >= 0)
+    require("seed", seed, "at least 0", seed >= 0)
     if groups is None and group_share is not None:
         raise ConfigError(
             "group_share needs groups: the site or recording of each sample. Got none (--groups)."

@@ -44,12 +44,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice, is_number, require
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs
 from hace.errors import DataError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived, is_above, layout, leaf_ranges, preorder_labels
+from hace.hierarchy.derived import cached_on_hierarchy, is_above, layout, leaf_ranges, preorder_labels
 from hace.hierarchy.distances import check_distance, relations, virtual_height
 from hace.losses import kernels
 
@@ -76,7 +76,7 @@ def least_cost(
     check_distance(distance)
     check_choice("candidates", candidates, ("leaves", "nodes"))
     fits = is_number(price) and 0 <= price <= 1
-    check_number("price", price, "a number from 0 (vague answers are free) to 1", fits)
+    require("price", price, "a number from 0 (vague answers are free) to 1", fits)
     if hierarchy.is_tree:
         full = 1.0 if candidates == "leaves" else float(price)  # no leaf is vague
         measure = cost_measure(hierarchy, distance, full, log_q.device)
@@ -91,7 +91,7 @@ def least_cost(
     return Decisions(hierarchy, nodes, *chosen)
 
 
-@derived
+@cached_on_hierarchy
 def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device) -> Worth:
     """-cost in the terms of the search.
 
@@ -149,7 +149,7 @@ def best_expected(
     check_choice("metric", metric, ANSWER_METRICS)
     check_choice("candidates", candidates, ("leaves", "nodes"))
     fits = is_number(beta) and beta > 0 and (metric == "hierarchical_f" or beta == 1)
-    check_number("beta", beta, "a number above 0, and 1 but for hierarchical_f", fits)
+    require("beta", beta, "a number above 0, and 1 but for hierarchical_f", fits)
     if not hierarchy.is_tree:
         raise HierarchyError(
             "The best answer for a metric needs a tree or forest: on a DAG the common ancestors are not a path. "
@@ -163,7 +163,7 @@ def best_expected(
     return Decisions(hierarchy, answers.nodes, answers.probabilities, best - values)
 
 
-@derived
+@cached_on_hierarchy
 def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
     """The metric in the terms of the search. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
     depths, log2 = np.append(h.depths, 0).astype(float), np.log2(h.num_leaves)
@@ -230,7 +230,7 @@ class TreePlaces(NamedTuple):
     node_depths: Tensor  # (N + 1,)
 
 
-@derived
+@cached_on_hierarchy
 def places(h: Hierarchy, device: torch.device) -> TreePlaces:
     """The places of a tree or forest."""
     columns = h.leaf_nodes[preorder_labels(h)]
@@ -259,7 +259,7 @@ def _running(x: Tensor) -> Tensor:
     return out
 
 
-@derived
+@cached_on_hierarchy
 def _answer_table(h: Hierarchy, measure: Worth, leaves_only: bool) -> kernels.AnswerTable:
     """A measure that does not depend on the depths of leaves, as the kernel takes it."""
     sample = None
@@ -289,8 +289,9 @@ def best_answers(
     """
     if measure.inside.shape[1] == measure.weight.numel() == 1:
         table = _answer_table(hierarchy, measure, candidates == "leaves")
-        if kernels.served(log_q, *table[:8]):
-            nodes, probabilities, values = kernels.best(log_q, table, TIE)
+        answers = kernels.best_answers(log_q, table, TIE)
+        if answers is not None:
+            nodes, probabilities, values = answers
             _refuse_silent(nodes < 0)
             nodes = layout(hierarchy).leaf_nodes[nodes] if candidates == "leaves" else nodes
             return Decisions(hierarchy, nodes, probabilities), values

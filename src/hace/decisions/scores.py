@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice, is_number, require
 from hace.errors import ConfigError, DataError, HierarchyError, listed, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
@@ -95,7 +95,7 @@ class Scores:
     def cooled(self, temperature: float) -> Scores:
         """Divided by a temperature; a row that would overflow is shifted first, which changes no probability."""
         fits = is_number(temperature) and temperature > 0
-        check_number("temperature", temperature, "a number above 0", fits)
+        require("temperature", temperature, "a number above 0", fits)
         temperature = float(temperature)
         whole = self.checked()
         z = whole.data / temperature

@@ -30,7 +30,7 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived, layout, leaf_counts
+from hace.hierarchy.derived import cached_on_hierarchy, layout, leaf_counts
 from hace.hierarchy.distances import relations
 from hace.losses.kernels import walk
 
@@ -117,7 +117,7 @@ class _InformationGroups(NamedTuple):
     only: Tensor  # (N,) the only child of each node; the node itself where it has none or several
 
 
-@derived
+@cached_on_hierarchy
 def _information_groups(hierarchy: Hierarchy, device: torch.device) -> _InformationGroups:
     counts, depths = leaf_counts(hierarchy), hierarchy.depths
     start, count, child = (part.numpy() for part in layout(hierarchy).children)
@@ -236,7 +236,7 @@ def answer_or_own(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Deci
     return Decisions(hierarchy, answer, mass.masked_fill(answer < 0, 1.0))
 
 
-@derived
+@cached_on_hierarchy
 def information_of(h: Hierarchy, device: torch.device) -> Tensor:
     """(N,) i(v), from 0 to 1; 1 where there is only one leaf."""
     return torch.from_numpy(np.where(h.depths > 0, relations(h).specificity[:-1], 0.0)).to(device)

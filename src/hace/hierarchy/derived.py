@@ -1,4 +1,4 @@
-"""What is below what, in which order, as arrays and as tensors; and the one way to keep what is derived from a hierarchy.
+"""What is below what, in which order, as arrays and as tensors; and the one cache of what follows from a hierarchy.
 
 torch loads where a tensor is made: readers and drawings of hierarchies do without it.
 """
@@ -24,36 +24,36 @@ Arguments = ParamSpec("Arguments")
 Made = TypeVar("Made")
 
 
-def derived(
+def cached_on_hierarchy(
     make: Callable[Concatenate[Hierarchy, Arguments], Made],
 ) -> Callable[Concatenate[Hierarchy, Arguments], Made]:
-    """Calls a function once per hierarchy and arguments, and keeps the result as long as the hierarchy lives."""
+    """Calls a function once per hierarchy and arguments; its result is cached as long as the hierarchy lives."""
 
     @wraps(make)
-    def kept(hierarchy: Hierarchy, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
-        store = hierarchy.__dict__.setdefault("_derived", {})
+    def cached(hierarchy: Hierarchy, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Made:
+        store = hierarchy.__dict__.setdefault("_cached", {})
         key = make, args, tuple(sorted(kwargs.items()))
         if key not in store:
             store[key] = make(hierarchy, *args, **kwargs)
         return store[key]
 
-    return kept
+    return cached
 
 
-@derived
+@cached_on_hierarchy
 def preorder_labels(h: Hierarchy) -> IntArray:
     """(n,) the labels in the order in which their leaves come in node order."""
     return h.labels[h.labels >= 0]
 
 
-@derived
+@cached_on_hierarchy
 def leaf_ranges(h: Hierarchy) -> tuple[IntArray, IntArray]:
     """(N,), (N,): the leaves at or below node v are ``preorder_labels(h)[low[v]:high[v]]``. Trees and forests only."""
     before = np.concatenate([[0], np.cumsum(h.labels >= 0)])  # leaves before each node
     return before[:-1], before[h.subtree_ends]
 
 
-@derived
+@cached_on_hierarchy
 def leaf_counts(h: Hierarchy) -> IntArray:
     """(N,) how many leaves are at or below each node."""
     if h.is_tree:
@@ -63,7 +63,7 @@ def leaf_counts(h: Hierarchy) -> IntArray:
     return np.bincount(ancestor[h.labels[descendant] >= 0], minlength=h.num_nodes)
 
 
-@derived
+@cached_on_hierarchy
 def level_choices(h: Hierarchy, level: int) -> IntArray:
     """The nodes to choose from at a level: those of that depth and the leaves above it, in node order."""
     if level > h.max_depth:  # a rank: its nodes, and the leaves without one
@@ -71,7 +71,7 @@ def level_choices(h: Hierarchy, level: int) -> IntArray:
     return np.flatnonzero((h.depths == level) | ((h.labels >= 0) & (h.depths < level)))
 
 
-@derived
+@cached_on_hierarchy
 def _reach_keys(h: Hierarchy) -> IntArray:
     """Sorted keys ancestor * N + descendant of a DAG."""
     ancestor, descendant = h.reachability()
@@ -92,7 +92,7 @@ def layout(hierarchy: Hierarchy, device: torch.device | str = "cpu") -> Layout:
     """The hierarchy's tensors on a device; the same object on every call."""
     import torch
 
-    return derived(Layout)(hierarchy, torch.device(device))
+    return cached_on_hierarchy(Layout)(hierarchy, torch.device(device))
 
 
 class Layout:

@@ -14,7 +14,7 @@ import numpy as np
 from hace.checks import check_choice
 from hace.errors import HierarchyError
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.derived import derived, leaf_counts
+from hace.hierarchy.derived import cached_on_hierarchy, leaf_counts
 
 if TYPE_CHECKING:
     from hace.hierarchy.hierarchy import Hierarchy
@@ -176,7 +176,7 @@ def _max_distance_on_dag(h: Hierarchy, distance: str) -> int:
     return best
 
 
-@derived
+@cached_on_hierarchy
 def _climbs(h: Hierarchy) -> IntArray:
     """(N,) fewest edges from each node up to the root, or to the virtual root."""
     if h.is_tree:
@@ -269,4 +269,4 @@ class Relations:
         return real[pair], node
 
 
-relations = derived(Relations)  # the same object on every call, so that its tables are made once
+relations = cached_on_hierarchy(Relations)  # the same object on every call, so that its tables are made once

@@ -13,13 +13,13 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.build import PATH_MARK, path_parts
-from hace.hierarchy.derived import derived
+from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.hierarchy import Hierarchy
 
 LABEL_KINDS = ("auto", "index", "id")
 
 
-@derived
+@cached_on_hierarchy
 def known_names(hierarchy: Hierarchy) -> dict[str, int]:
     """Node index by id, by display name where only one node has it and no other has it as id, and by synonym."""
     counts = Counter(hierarchy.names)

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.errors import ConfigError, HaceError, install, nearest
 
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
@@ -95,9 +95,9 @@ def build_model(
 
     for option, value in {"num_outputs": num_outputs, "image_size": image_size}.items():
         whole = isinstance(value, int) and not isinstance(value, bool)
-        check_number(option, value, "a whole number of at least 1", whole and value >= 1)
+        require(option, value, "a whole number of at least 1", whole and value >= 1)
     for option, value in {"dropout": dropout, "drop_path": drop_path}.items():
-        check_number(option, value, "a rate of at least 0 and below 1", 0 <= value < 1)
+        require(option, value, "a rate of at least 0 and below 1", 0 <= value < 1)
     timm = _timm()
     known = ARCHITECTURES.get(name)
     timm_name = known.timm_name if known else _checked_name(name, timm)

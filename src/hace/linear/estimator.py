@@ -370,6 +370,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             self.loss_name_ = recommended_loss(coarse=coarse).loss if self.loss == "auto" else self.loss
 
     def _loss_params(self) -> dict[str, Any]:
+        if not isinstance(self.loss_params, Mapping | None):
+            raise ConfigError(
+                f"loss_params must be a mapping of parameters to values. Got {self.loss_params!r}. "
+                'Use, for example, {"alpha": 0.2}.'
+            )
         given = dict(self.loss_params or {})
         reserved = [name for name in ("labels", "reduction", "ignore_index") if name in given]
         if reserved:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_count, check_number, is_number
+from hace.checks import check_choice, check_count, is_number, require
 from hace.errors import ConfigError
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
@@ -50,9 +50,9 @@ class Trial:
             raise ConfigError(
                 f"loss must be a loss of hace, such as build_loss('hace', hierarchy). Got {type(self.loss).__name__}."
             )
-        check_number("lr", self.lr, "a number above 0", is_number(self.lr) and self.lr > 0)
+        require("lr", self.lr, "a number above 0", is_number(self.lr) and self.lr > 0)
         fits = is_number(self.weight_decay) and self.weight_decay >= 0
-        check_number("weight_decay", self.weight_decay, "a number >= 0", fits)
+        require("weight_decay", self.weight_decay, "a number >= 0", fits)
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,9 @@ class Optimization:
             if getattr(self, name) is not None:
                 check_count(name, getattr(self, name), _MOST)
         fits = is_number(self.momentum) and 0 <= self.momentum < 1
-        check_number("momentum", self.momentum, "in [0, 1)", fits)
+        require("momentum", self.momentum, "in [0, 1)", fits)
         fits = is_number(self.tolerance) and self.tolerance > 0
-        check_number("tolerance", self.tolerance, "a number above 0", fits)
+        require("tolerance", self.tolerance, "a number above 0", fits)
         check_choice("bias", self.bias, (True, False))
         if self.patience is not None and self.optimizer == "lbfgs":
             raise ConfigError("patience counts epochs, and optimizer='lbfgs' has none. Omit patience.")

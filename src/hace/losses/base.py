@@ -6,61 +6,45 @@ import copy
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypedDict, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hace.checks import check_choice, check_items, check_layer, checked_index, checked_weight
-from hace.errors import ConfigError, DataError, nearest
+from hace.checks import check_choice, check_items, checked_index, checked_weight
+from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.hierarchy import Labels
 from hace.hierarchy.names import node_titles
-from hace.losses import kernels
-from hace.losses.fused_linear import Layer, chunks_serve, layer_dtype, sample_losses
-from hace.losses.head import Head, LeafOutputs, Outputs, TableModule, output_logits
-from hace.losses.kernels import BatchLabels, Call, kernel_loss, run_loss
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from hace.losses.constants import ConstantModule
+from hace.losses.fused_linear import Layer, layer_dtype, sample_losses, supports_chunks
+from hace.losses.head import Head, Outputs, check_hierarchy
+from hace.losses.inputs import check_layer, check_target, label_rows, model_logits
+from hace.losses.kernels.extension import kernel_supports
+from hace.losses.kernels.loss_calls import KernelCall, kernel_loss, raise_bad_target
+from hace.losses.kernels.torch_internals import compiling, is_eager, is_plain
 
 Reduction = Literal["none", "mean", "sum"]
 ClassWeights = Tensor | Sequence[float] | np.ndarray | None
 
-
-class LossOptions(TypedDict, total=False):
-    """Arguments of every loss; :class:`HierarchicalLoss` says what they mean and has their defaults."""
-
-    labels: Labels
-    weight: ClassWeights
-    ignore_index: int
-    reduction: Reduction
+SHARED = ("labels", "weight", "ignore_index", "reduction")  # arguments of every loss
+_NOT_SETTINGS = ("hierarchy", "outputs", "sharing", *SHARED)
 
 
-class LeafLossOptions(LossOptions, total=False):
-    """The same of losses whose softmax is over the classes."""
-
-    outputs: LeafOutputs
-    sharing: float
-
-
-SHARED = tuple(LossOptions.__annotations__)
-_EVERYWHERE = ("hierarchy", "outputs", "sharing", *SHARED)
-
-
-class HierarchicalLoss(TableModule, ABC):
+class HierarchicalLoss(ConstantModule, ABC):
     """Base of all losses: ``loss(input, target)`` as :class:`torch.nn.CrossEntropyLoss`.
 
-    A subclass defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets), class weights
-    included. :class:`hace.losses.table_loss.TableLoss` has them for losses with a table, :class:`LabelLoss` for others.
+    A subclass defines :meth:`per_sample` (class labels) and :meth:`per_sample_soft` (soft targets) in plain PyTorch, class
+    weights included, and :meth:`kernel_call` where the compiled kernel has the same. :class:`hace.losses.table_loss.TableLoss`
+    has them for losses with a table, :class:`LabelLoss` for others.
 
     Args:
         hierarchy: the taxonomy.
         outputs: what the head's columns are; ``num_outputs`` sizes the model's last layer. ``"nodes"``: N columns.
             ``"leaves"``: n columns. ``"paths"``: N columns, and a class's logit is its own output plus ``sharing`` times the
-            sum of its ancestors'. A loss has the first of its ``allowed_outputs`` by default.
+            sum of its ancestors'. A loss takes its ``allowed_outputs``.
         sharing: s >= 0 of path sums: how much of each ancestor's output its classes share. 0 is a head over leaves, 1 the
             plain sum along the path; with ``outputs="paths"`` only.
         labels: what targets are: ``"leaves"`` (classes 0 to n - 1) or ``"nodes"`` (indices into ``hierarchy.nodes``, at
@@ -70,16 +54,15 @@ class HierarchicalLoss(TableModule, ABC):
         reduction: ``"none"``, ``"mean"`` (divided by the sum of the samples' weights, as torch does) or ``"sum"``.
     """
 
-    allowed_outputs: ClassVar[tuple[Any, ...]] = get_args(Outputs)  # of this loss, the default first
+    allowed_outputs: ClassVar[tuple[Outputs, ...]] = get_args(Outputs)
     hierarchy: Hierarchy
-    __signature__: ClassVar[inspect.Signature]
     label_weight: Tensor | None
 
     def __init__(
         self,
         hierarchy: Hierarchy,
         *,
-        outputs: Outputs | None = None,
+        outputs: Outputs = "nodes",
         sharing: float = 1.0,
         labels: Labels = "leaves",
         weight: ClassWeights = None,
@@ -87,40 +70,222 @@ class HierarchicalLoss(TableModule, ABC):
         reduction: Reduction = "mean",
     ) -> None:
         super().__init__()
-        chosen: Outputs = self.allowed_outputs[0] if outputs is None else outputs
-        if not isinstance(hierarchy, Hierarchy):
-            raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
-        check_choice("outputs", chosen, self.allowed_outputs)
-        check_choice("labels", labels, ("leaves", "nodes"))
-        check_choice("reduction", reduction, ("none", "mean", "sum"))
+        check_hierarchy(hierarchy)
+        check_choice("outputs", outputs, self.allowed_outputs)
+        check_choice("labels", labels, get_args(Labels))
+        check_choice("reduction", reduction, get_args(Reduction))
         self.hierarchy = hierarchy
         self.labels: Labels = labels
         self.ignore_index = checked_index(ignore_index)
         self.reduction: Reduction = reduction
-        self.head = Head(hierarchy, chosen, sharing)
+        self.head = Head(hierarchy, outputs, sharing)
+        self._num_outputs = self.head.num_outputs
         rows = hierarchy.leaf_nodes if labels == "leaves" else np.arange(hierarchy.num_nodes)
         self.constant("label_nodes", rows)
         self.constant("label_weight", checked_weight(weight, len(rows), labels))
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Shows the arguments behind ``**shared`` in the signature, as ``help`` and the registry read it."""
-        super().__init_subclass__(**kwargs)
-        cls.__signature__ = _whole_signature(cls)
+    # ------------------------------------------------------------------ what a subclass defines
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
-        """Refuses arguments of other losses, which ``**shared`` would pass on to a base."""
-        known = cls.__signature__.parameters
-        try:
-            cls.__signature__.bind_partial(*args, **kwargs)
-        except TypeError as error:
-            hints = [nearest(name, known) for name in kwargs if name not in known]
-            raise TypeError(f"{cls.__name__}() {error}.{''.join(hints[:1])}") from None
-        return super().__new__(cls)
+    @abstractmethod
+    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) weighted losses; C = n behind path sums."""
+
+    @abstractmethod
+    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
+
+    def kernel_call(self) -> KernelCall | None:
+        """The compiled loss for batches of labels; None where there is none."""
+        return None
+
+    # ------------------------------------------------------------------ the loss
+
+    def forward(self, input: Any, target: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
+        """The loss.
+
+        Args:
+            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``; or the output of a model of transformers or a
+                dict, which have them as ``logits``.
+            target: integer labels of the same shape without C; or soft targets with the number of labels in
+                place of C. As in :func:`torch.nn.functional.cross_entropy`, soft targets are weights and need not be a
+                distribution: the loss is linear in them.
+            num_items_in_batch: number of entries of ``target`` in all batches whose gradients are added up, as the Trainer of
+                transformers counts them: a mean divides by it, so that the sum is the mean of one large batch.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` one loss per sample.
+        """
+        if num_items_in_batch is not None and self.reduction == "mean":
+            return self._mean_over_items(input, target, num_items_in_batch)
+        losses = self._kernel_losses(input, target)  # of nearly every call, which is a flat batch already
+        if losses is not None:
+            return self._reduce(losses, target.shape)
+        z, target, shape = self._flattened(input, target)
+        if target.is_floating_point():
+            losses = self._soft_losses(z, target)
+        else:
+            losses = self._label_losses(z, target)
+        return self._reduce(losses, shape)
+
+    def _kernel_losses(self, z: Any, labels: Any) -> Tensor | None:
+        """The losses of logits (B, C) and labels (B,) by the kernel; None where it does not support them, or these are others.
+
+        They only need to be added up: they are 0 where ignored and divided by the mean's denominator. Or they are that sum.
+        """
+        if not kernel_supports(z, labels) or labels.dtype is not torch.int64 or labels.ndim != 1:
+            return None
+        if len(labels) == 0 or z.shape != (len(labels), self._num_outputs):
+            return None
+        call = self._supported_call() if compiling() else self.cached("kernel call", self._supported_call)
+        if call is None:
+            return None
+        return kernel_loss(
+            z, call, labels.contiguous(), self.ignore_index, self.reduction, self._torch_label_losses
+        )
+
+    def _supported_call(self) -> KernelCall | None:
+        """The kernel's call, if it can read the constants."""
+        readable = self.label_nodes.is_cpu if compiling() else is_plain(self.label_nodes)
+        return self.kernel_call() if readable else None
+
+    def _label_losses(self, z: Tensor, labels: Tensor) -> Tensor:
+        """The same by the kernel where it supports them, else in plain PyTorch."""
+        losses = self._kernel_losses(z, labels)
+        return self._torch_label_losses(z, labels) if losses is None else losses
+
+    def _torch_label_losses(self, z: Tensor, labels: Tensor) -> Tensor:
+        """(B,) losses in plain PyTorch."""
+        counts = labels != self.ignore_index
+        self._check_labels(labels, counts)
+        rows = torch.where(counts, labels, 0)
+        losses = torch.where(counts, self.per_sample(self.head.softmax_rows(z), rows), 0.0)
+        return self._divided(losses, labels)
+
+    def _soft_losses(self, z: Tensor, target: Tensor) -> Tensor:
+        """(B,) losses of (B, C) logits and (B, labels) soft targets, divided by the mean's denominator."""
+        losses = self.per_sample_soft(self.head.softmax_rows(z), target.to(z.dtype))
+        return self._divided(losses, target)
+
+    def _divided(self, losses: Tensor, target: Tensor) -> Tensor:
+        """For a mean, losses divided by the weights of the labels that count, or by B where targets are soft."""
+        if self.reduction != "mean":
+            return losses
+        if target.is_floating_point():
+            return losses / max(len(losses), 1)
+        weights = counts = target != self.ignore_index
+        if self.label_weight is not None:
+            weights = torch.where(counts, self.label_weight[torch.where(counts, target, 0)], 0.0)
+        return losses / weights.sum().to(losses.dtype)
+
+    def _reduce(self, losses: Tensor, shape: Sequence[int]) -> Tensor:
+        """Losses as ``reduction`` wants them; a mean is divided already."""
+        if losses.ndim == 0:
+            return losses
+        if self.reduction == "none":
+            return losses.reshape(shape)
+        if losses.numel() == 0 and self.reduction == "mean":
+            return losses.sum() * torch.nan  # as torch: nothing to take the mean of
+        return losses.sum()
+
+    def _mean_over_items(self, input: Any, target: Tensor, items: Tensor | int) -> Tensor:
+        """The sum divided by a number of entries that is given."""
+        check_items(items)
+        summed = self.cached("summed", lambda: self.reduced_by("sum"))
+        total = summed.forward(input, target)
+        entries = self.num_labels if target.is_floating_point() else 1
+        return total * entries / torch.as_tensor(items, device=total.device)
+
+    def reduced_by(self, reduction: Reduction) -> HierarchicalLoss:
+        """The same loss with another reduction; its tables are shared."""
+        other = copy.deepcopy(self, self.shared_constants())
+        other.reduction = reduction
+        return other
+
+    # ------------------------------------------------------------------ what it is called with
+
+    def _flattened(self, input: Any, target: Any) -> tuple[Tensor, Tensor, tuple[int, ...]]:
+        """Logits (B, C), labels (B,) or soft targets (B, labels), and the shape that the losses are to have; all checked."""
+        input = model_logits(input)
+        z, _ = self.head.flat_rows(input, type(self).__name__)
+        check_target(target, z.device)
+        class_dim = 1 if input.ndim > 1 else 0
+        shape = (*input.shape[:class_dim], *input.shape[class_dim + 1 :])
+        if target.is_floating_point():
+            return z, self._soft_rows(target, shape, class_dim), shape
+        return z, label_rows(target, shape), shape
+
+    def _soft_rows(self, target: Tensor, shape: Sequence[int], dim: int) -> Tensor:
+        """Soft targets of samples of that shape, their labels in dimension ``dim``, as (B, labels)."""
+        expected = torch.Size((*shape[:dim], self.num_labels, *shape[dim:]))
+        if target.shape == expected:
+            return target.movedim(dim, -1).reshape(-1, self.num_labels)
+        hint = ""
+        if target.ndim == len(shape):
+            hint = " Integer labels must have an integer dtype (use target.long())."
+        elif target.ndim == len(expected) and target.shape[dim] == self.num_outputs:
+            hint = f" Soft targets are over the {self.num_labels} {self.labels}, not over the head's columns."
+        raise DataError(f"Soft target must have shape {tuple(expected)}. Got {tuple(target.shape)}.{hint}")
+
+    def _check_labels(self, labels: Tensor, counts: Tensor) -> None:
+        if not is_eager(labels):  # inside a graph or on an accelerator, indexing refuses bad labels
+            return
+        bad = counts & ((labels < 0) | (labels >= self.num_labels))
+        if bad.any():
+            raise_bad_target(labels[bad][0].item(), self.num_labels, self.ignore_index)
+
+    # ------------------------------------------------------------------ the last layer and the loss in one
+
+    def linear(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
+        """``loss(F.linear(features, weight, bias), target)`` without the logits of the whole batch.
+
+        Same values and gradients to rounding, at a fraction of the memory: losses along a path (cross-entropy, HACE, HCE and
+        HXE without smoothing, over a tree) work a chunk of columns at a time, the others a few samples at a time. It computes
+        the logits twice. Inside ``torch.compile`` and ``torch.func`` it is the plain form.
+
+        Args:
+            features: (B, d), or (..., d).
+            weight: (``num_outputs``, d) weight of the last layer.
+            bias: (``num_outputs``,) bias of the last layer, or None.
+            target: integer labels (B,), or (...); or soft targets, with the number of labels as the last dimension.
+
+        Returns:
+            A scalar, or with ``reduction="none"`` one loss per sample.
+
+        Example:
+            >>> from hace import HACELoss
+            >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+            >>> loss, layer = HACELoss(h), torch.nn.Linear(8, h.num_nodes)
+            >>> features, target = torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1])
+            >>> together = loss.linear(features, layer.weight, layer.bias, target)
+            >>> torch.allclose(together, loss(layer(features), target))
+            True
+        """
+        check_layer(self.num_outputs, features, weight, bias)
+        check_target(target, features.device, of="features")
+        rows, shape = features.reshape(-1, features.shape[-1]), features.shape[:-1]
+        soft = target.is_floating_point()
+        target = self._soft_rows(target, shape, len(shape)) if soft else label_rows(target, shape)
+        if not supports_chunks(features, weight, bias, target) or (soft and target.requires_grad):
+            losses = self(F.linear(rows, weight, bias), target)
+            return losses.reshape(shape) if self.reduction == "none" else losses
+        layer = Layer(rows, weight, bias, layer_dtype(rows, weight))
+        if self._forward_pre_hooks:  # which see whole rows of logits
+            losses = HierarchicalLoss._layer_losses(self, layer, target)
+        else:
+            losses = self._layer_losses(layer, target)
+        return self._reduce(self._divided(losses, target), shape)
+
+    def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
+        """(B,) weighted losses of a layer's outputs, 0 where ignored."""
+        each = self if self.reduction == "none" else self.reduced_by("none")
+        return sample_losses(layer, lambda z, part: each(z, target[part]))
+
+    # ------------------------------------------------------------------ the head
 
     @property
     def num_outputs(self) -> int:
         """Columns of the head: build the model with ``num_classes=loss.num_outputs``."""
-        return self.head.num_outputs
+        return self._num_outputs
 
     @property
     def num_labels(self) -> int:
@@ -173,193 +338,7 @@ class HierarchicalLoss(TableModule, ABC):
         """
         return self.head.collapse(weight, bias)
 
-    @abstractmethod
-    def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels -> (B,) weighted losses; C = n behind path sums."""
-
-    @abstractmethod
-    def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:
-        """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
-
-    def forward(self, input: Any, target: Tensor, num_items_in_batch: Tensor | int | None = None) -> Tensor:
-        """The loss.
-
-        Args:
-            input: logits (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``; or the output of a model of transformers or a
-                dict, which have them as ``logits``.
-            target: integer labels of the same shape without C; or soft targets with the number of labels in
-                place of C.
-            num_items_in_batch: number of entries of ``target`` in all batches whose gradients are added up, as the Trainer of
-                transformers counts them: a mean divides by it, so that the sum is the mean of one large batch.
-
-        Returns:
-            A scalar, or with ``reduction="none"`` one loss per sample.
-        """
-        # Nearly every call is of this kind, and on a small head each further question costs a hundredth of a step.
-        if num_items_in_batch is None and kernels.is_plain_batch(input, target):
-            call, columns = self._kept.get("whole") or self.kept("whole", self._whole_call)
-            if call is not None and input.shape == (target.shape[0], columns):
-                labels = BatchLabels(target, self.ignore_index, self.reduction)
-                return run_loss(input, call, labels, self._plain)
-        input = input if isinstance(input, Tensor) else output_logits(input)
-        if num_items_in_batch is not None and self.reduction == "mean":
-            check_items(num_items_in_batch)
-            total = self.kept("summed", lambda: self.reduced_by("sum")).forward(input, target)
-            entries = self.num_labels if target.is_floating_point() else 1
-            return total * entries / torch.as_tensor(num_items_in_batch, device=total.device)
-        z, _ = self.head.flat_rows(input, type(self).__name__)
-        if not isinstance(target, Tensor):
-            raise DataError(
-                f"target must be a tensor of labels or soft targets. Got {type(target).__name__}."
-            )
-        batch_shape = z.shape[:1] if z is input else input.shape[:1] + input.shape[2:]
-        batch_shape = batch_shape if input.ndim > 1 else ()
-        if target.is_floating_point():
-            soft = self._soft_rows(input, target).to(z.dtype)
-            losses = self._mean_soft(self.per_sample_soft(self.head.softmax_rows(z), soft))
-        else:
-            losses = self._of_labels(z, self._label_rows(target, batch_shape))
-        return self._added_up(losses, batch_shape)
-
-    def linear(self, features: Tensor, weight: Tensor, bias: Tensor | None, target: Tensor) -> Tensor:
-        """``loss(F.linear(features, weight, bias), target)`` without the logits of the whole batch.
-
-        Same values and gradients to rounding, at a fraction of the memory: losses along a path (cross-entropy, HACE, HCE and
-        HXE without smoothing, over a tree) work a chunk of columns at a time, the others a few samples at a time. It computes
-        the logits twice. Inside ``torch.compile`` and ``torch.func`` it is the plain form.
-
-        Args:
-            features: (B, d), or (..., d).
-            weight: (``num_outputs``, d) weight of the last layer.
-            bias: (``num_outputs``,) bias of the last layer, or None.
-            target: integer labels (B,), or (...); or soft targets, with the number of labels as the last dimension.
-
-        Returns:
-            A scalar, or with ``reduction="none"`` one loss per sample.
-
-        Example:
-            >>> from hace import HACELoss
-            >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
-            >>> loss, layer = HACELoss(h), torch.nn.Linear(8, h.num_nodes)
-            >>> features, target = torch.randn(5, 8), torch.tensor([0, 1, 2, 0, 1])
-            >>> together = loss.linear(features, layer.weight, layer.bias, target)
-            >>> torch.allclose(together, loss(layer(features), target))
-            True
-        """
-        check_layer(self.num_outputs, features, weight, bias)
-        shape = features.shape[:-1]
-        rows = features.reshape(-1, features.shape[-1])
-        soft = isinstance(target, Tensor) and target.is_floating_point()
-        flat = target.reshape(-1, target.shape[-1]) if soft and target.ndim else target
-        flat = flat if soft or not isinstance(target, Tensor) else self._label_rows(target, shape)
-        if not chunks_serve(features, weight, bias, target) or (soft and target.requires_grad):
-            value = self(F.linear(rows, weight, bias), flat)
-            return value.reshape(shape) if self.reduction == "none" else value
-        layer = Layer(rows, weight, bias, layer_dtype(rows, weight))
-        if self._forward_pre_hooks:  # which see whole rows of logits
-            losses = HierarchicalLoss._layer_losses(self, layer, flat)
-        else:
-            losses = self._layer_losses(layer, flat)
-        return self._added_up(self._mean_soft(losses) if soft else self._mean_part(losses, flat), shape)
-
-    def _layer_losses(self, layer: Layer, target: Tensor) -> Tensor:
-        """(B,) weighted losses of a layer's outputs, 0 where ignored."""
-        each = self.reduced_by("none")
-        return sample_losses(layer, lambda z, part: each(z, target[part]))
-
-    def reduced_by(self, reduction: Reduction) -> HierarchicalLoss:
-        """The same loss with another reduction; its tables are shared."""
-        other = copy.copy(self)
-        other.reduction = reduction
-        return other
-
-    def _added_up(self, losses: Tensor, shape: Sequence[int]) -> Tensor:
-        """Losses as ``reduction`` wants them; a mean is divided already."""
-        if self.reduction == "none":
-            return losses.reshape(shape)
-        if losses.ndim == 0:
-            return losses
-        if losses.numel() == 0 and self.reduction == "mean":
-            return losses.sum() * torch.nan  # as torch: nothing to take the mean of
-        return losses.sum()
-
-    def _of_labels(self, z: Tensor, target: Tensor) -> Tensor:
-        """Losses that only need to be added up, divided by the mean's denominator and 0 where ignored; or their sum.
-
-        This is where the form is chosen: the compiled one where it serves, else the plain one.
-        """
-        if kernels.usable(z, target) and z.numel() > 0:
-            call = self._kernel_call() if kernels.compiling() else self.kept("call", self._kernel_call)
-            if call is not None:
-                labels = BatchLabels(target.contiguous(), self.ignore_index, self.reduction)
-                return kernel_loss(z, call, labels, self._plain)
-        return self._plain(z, target)
-
-    def _kernel_call(self) -> Call | None:
-        here = self.label_nodes.is_cpu if kernels.compiling() else kernels.is_plain(self.label_nodes)
-        return self.kernel_call() if here else None
-
-    def _whole_call(self) -> tuple[Call | None, int]:
-        """The compiled loss if it is all of this loss, and the columns of its logits."""
-        return self._kernel_call(), self.num_outputs
-
-    def kernel_call(self) -> Call | None:
-        """The compiled loss for batches of labels; None where there is none."""
-        return None
-
-    def _plain(self, z: Tensor, target: Tensor) -> Tensor:
-        """The same in plain PyTorch."""
-        kept = target != self.ignore_index
-        self._check_labels(target, kept)
-        rows = torch.where(kept, target, 0)
-        losses = torch.where(kept, self.per_sample(self.head.softmax_rows(z), rows), 0.0)
-        return self._mean_part(losses, target)
-
-    def _mean_part(self, losses: Tensor, target: Tensor) -> Tensor:
-        """Losses divided by the mean's denominator, if there is one."""
-        if self.reduction != "mean":
-            return losses
-        kept = target != self.ignore_index
-        weights = kept
-        if self.label_weight is not None:
-            weights = torch.where(kept, self.label_weight[torch.where(kept, target, 0)], 0.0)
-        return losses / weights.sum().to(losses.dtype)
-
-    def _mean_soft(self, losses: Tensor) -> Tensor:
-        return losses / max(len(losses), 1) if self.reduction == "mean" else losses
-
-    def _label_rows(self, target: Tensor, shape: Sequence[int]) -> Tensor:
-        if target.dtype is torch.int64 and target.ndim == 1 and target.shape == shape:
-            return target
-        if target.dtype is torch.bool or target.is_complex():
-            raise DataError(
-                f"target must hold integer labels or floating-point soft targets. Got {target.dtype}."
-            )
-        if target.shape != shape:
-            soft = " Soft targets must be floating-point (use target.float())."
-            raise DataError(
-                f"target must have the shape of input without its class dimension, {tuple(shape)}. "
-                f"Got {tuple(target.shape)}.{soft * (target.ndim > len(shape))}"
-            )
-        return target.reshape(-1).long()
-
-    def _soft_rows(self, input: Tensor, target: Tensor) -> Tensor:
-        dim = 0 if input.ndim == 1 else 1
-        expected = (*input.shape[:dim], self.num_labels, *input.shape[dim + 1 :])
-        if target.shape != expected:
-            width = target.shape[dim] if target.ndim > dim else None
-            hint = " Integer labels must have an integer dtype (use target.long())."
-            if width == self.num_outputs:
-                hint = f" Soft targets are over the {self.num_labels} {self.labels}, not over the head's columns."
-            raise DataError(f"Soft target must have shape {expected}. Got {tuple(target.shape)}.{hint}")
-        return target[None] if dim == 0 else target.movedim(1, -1).reshape(-1, self.num_labels)
-
-    def _check_labels(self, target: Tensor, kept: Tensor) -> None:
-        if not kernels.readable(target):  # inside a graph or on an accelerator, indexing refuses bad labels
-            return
-        bad = kept & ((target < 0) | (target >= self.num_labels))
-        if bad.any():
-            kernels.raise_bad_target(target[bad][0].item(), self.num_labels, self.ignore_index)
+    # ------------------------------------------------------------------ what it shows
 
     def extra_repr(self) -> str:
         """What ``print(loss)`` shows."""
@@ -370,32 +349,17 @@ class HierarchicalLoss(TableModule, ABC):
         return ", ".join([*parts, f"labels={self.labels!r}", f"reduction={self.reduction!r}"])
 
     def settings(self) -> dict[str, Any]:
-        """This loss's own parameters, kept as attributes of the same names."""
-        own = [name for name in self.__signature__.parameters if name not in _EVERYWHERE]
-        return {name: getattr(self, name) for name in own if hasattr(self, name)}
-
-
-def _whole_signature(cls: type[HierarchicalLoss]) -> inspect.Signature:
-    """The signature with the shared arguments in place of ``**shared``."""
-    given = inspect.signature(cls.__init__)
-    own = list(given.parameters.values())[1:]
-    behind = str(own[-1].annotation) if own and own[-1].kind is inspect.Parameter.VAR_KEYWORD else ""
-    if "LossOptions" not in behind:
-        return given.replace(parameters=own)
-    known = inspect.signature(HierarchicalLoss.__init__).parameters
-    names = SHARED if "Leaf" not in behind else ("outputs", "sharing", *SHARED)
-    shared = [known[name] for name in names]
-    if "outputs" in names:
-        shared[0] = shared[0].replace(default=cls.allowed_outputs[0], annotation="LeafOutputs")
-    return given.replace(parameters=[*own[:-1], *shared])
+        """This loss's own parameters, which are attributes of the same names."""
+        names = [name for name in inspect.signature(type(self)).parameters if name not in _NOT_SETTINGS]
+        return {name: getattr(self, name) for name in names if hasattr(self, name)}
 
 
 class LabelLoss(HierarchicalLoss):
     """Base of losses without a table: a value per label, mixed linearly by soft targets and scaled by class weights."""
 
     @abstractmethod
-    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels -> (B,) losses."""
+    def unweighted_losses(self, z: Tensor, rows: Tensor) -> Tensor:
+        """(B, C) logits and (B,) labels -> (B,) losses without class weights."""
 
     @abstractmethod
     def mixed_losses(self, z: Tensor, mass: Tensor) -> Tensor:
@@ -403,7 +367,7 @@ class LabelLoss(HierarchicalLoss):
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses."""
-        losses = self.label_losses(z, rows)
+        losses = self.unweighted_losses(z, rows)
         return losses if self.label_weight is None else losses * self.label_weight[rows].to(z.dtype)
 
     def per_sample_soft(self, z: Tensor, target: Tensor) -> Tensor:

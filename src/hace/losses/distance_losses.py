@@ -5,31 +5,30 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, get_args
+from typing import Any, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_number, is_number
+from hace.checks import is_number, require
 from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_ranges, preorder_labels
 from hace.hierarchy.distances import Distance, check_distance
+from hace.hierarchy.hierarchy import Labels
 from hace.losses import numerics
-from hace.losses.base import LabelLoss, LeafLossOptions
-from hace.losses.head import LeafOutputs, TableModule
-from hace.losses.kernels import EXPECTED, SIMILARITY, Call, make_call
+from hace.losses.base import ClassWeights, LabelLoss, Reduction
+from hace.losses.constants import ConstantModule
+from hace.losses.head import LeafOutputs
+from hace.losses.kernels.loss_calls import EXPECTED, SIMILARITY, KernelCall, prepare_call
 from hace.losses.tables import distance_parts, path_entries
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 _CHUNK = 1 << 22  # (sample, label, class) entries held at once when targets are soft
 DENSE_LIMIT = 1 << 26  # entries of a dense distance table on a DAG (512 MiB)
 
 
-class LeafDistances(TableModule):
+class LeafDistances(ConstantModule):
     """dist(label, class) for given labels, in label order.
 
     On a tree a row follows from the label's path: the classes below b_j that are not below b_{j-1} are equally far
@@ -66,14 +65,16 @@ class LeafDistances(TableModule):
         self.constant("place", np.argsort(preorder_labels(h)))  # position of each label in preorder
         self.constant("label", h.labels[rows])
 
-    def call(self, kind: int, strength: float, column: Tensor | None, weight: Tensor | None) -> Call | None:
+    def call(
+        self, kind: int, strength: float, column: Tensor | None, weight: Tensor | None
+    ) -> KernelCall | None:
         """A compiled loss of the classes' probabilities and these distances; None on a DAG."""
         if not self.is_tree:
             return None
         leaf = self.leaf if self.ragged else None
         tensors = (self.start, self.node, self.low, self.high, column, self.own, self.at, leaf, self.label)
         numbers = (self.outside, kind, strength)
-        return make_call("lca_group_loss", tensors, numbers, len(self.start) - 1, weight)
+        return prepare_call("lca_group_loss", tensors, numbers, len(self.start) - 1, weight)
 
     def forward(self, rows: Tensor) -> Tensor:
         """(B,) positions in ``rows`` -> (B, n) distances, float64."""
@@ -111,13 +112,30 @@ class DistanceLoss(LabelLoss):
     kernel_strength = 1.0
 
     def __init__(
-        self, hierarchy: Hierarchy, *, distance: Distance = "lca_height", **shared: Unpack[LeafLossOptions]
+        self,
+        hierarchy: Hierarchy,
+        *,
+        distance: Distance = "lca_height",
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        super().__init__(hierarchy, **shared)
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         self.distances = LeafDistances(hierarchy, self.label_nodes.numpy(), distance)
         self.distance = distance
 
-    def kernel_call(self) -> Call | None:
+    def kernel_call(self) -> KernelCall | None:
         """The compiled loss for batches of labels; None where there is none."""
         if self.kernel_kind is None or self.head.outputs != "leaves":
             return None
@@ -132,7 +150,7 @@ class DistanceLoss(LabelLoss):
         """(B,) labels -> (B, n) what :meth:`of_rows` takes of them: their distances to the classes."""
         return self.distances(rows)
 
-    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
+    def unweighted_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""
         return self.of_rows(z.log_softmax(dim=1), self.rows(rows).to(z.dtype))
 
@@ -161,7 +179,10 @@ class SimLoss(DistanceLoss):
         similarity: S in place of r^dist: (labels, n) numbers >= 0, some above 0 in every row; rows and columns in label
             order, rows in node order with ``labels="nodes"``.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -180,11 +201,25 @@ class SimLoss(DistanceLoss):
         *,
         similarity: Tensor | np.ndarray | Sequence[Sequence[float]] | None = None,
         distance: Distance = "lca_height",
-        **shared: Unpack[LeafLossOptions],
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
         fits = is_number(reduction_factor) and 0 <= reduction_factor < 1
-        check_number("reduction_factor", reduction_factor, "in [0, 1)", fits)
-        super().__init__(hierarchy, distance=distance, **shared)
+        require("reduction_factor", reduction_factor, "in [0, 1)", fits)
+        super().__init__(
+            hierarchy,
+            distance=distance,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         self.reduction_factor = reduction_factor
         self.constant("log_similarity", self._checked_similarity(similarity))
         self.kernel_kind = SIMILARITY if similarity is None else None
@@ -239,7 +274,10 @@ class ExpectedDistanceLoss(DistanceLoss):
     Args:
         hierarchy: the taxonomy.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -269,7 +307,10 @@ class SoftMarginLoss(DistanceLoss):
         hierarchy: the taxonomy.
         margin: tau >= 0, the head start of one step of distance.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -286,10 +327,24 @@ class SoftMarginLoss(DistanceLoss):
         margin: float = 1.0,
         *,
         distance: Distance = "lca_height",
-        **shared: Unpack[LeafLossOptions],
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        check_number("margin", margin, "a number >= 0", is_number(margin) and margin >= 0)
-        super().__init__(hierarchy, distance=distance, **shared)
+        require("margin", margin, "a number >= 0", is_number(margin) and margin >= 0)
+        super().__init__(
+            hierarchy,
+            distance=distance,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         self.margin = margin
 
     def of_rows(self, log_p: Tensor, row: Tensor) -> Tensor:

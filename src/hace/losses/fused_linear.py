@@ -16,8 +16,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from hace.losses import kernels
-from hace.losses.numerics import finite_shift, segment_members, table_cross_entropy, wide_dtype
+from hace.losses.kernels.torch_internals import compiling, transformed
+from hace.losses.numerics import (
+    finite_shift,
+    segment_members,
+    table_cross_entropy,
+    wide_dtype,
+    without_autocast,
+)
 
 _ENTRIES = 1 << 18  # logits of a chunk of columns: small enough for a processor's cache
 _WIDER = 64  # times that on an accelerator
@@ -35,7 +41,7 @@ class Layer(NamedTuple):
 
     def logits(self, memory: Tensor | None = None) -> Tensor:
         """(B, C) logits, in float32 or wider."""
-        with torch.autocast(self.features.device.type, enabled=False):
+        with without_autocast(self.features):
             x, w, b = (None if t is None else t.to(self.dtype) for t in self[:3])
             assert x is not None
             assert w is not None
@@ -62,10 +68,10 @@ class PathRanges(NamedTuple):
     column: Tensor | None
 
 
-def chunks_serve(*tensors: Tensor | None) -> bool:
-    """Whether these tensors can be computed with in chunks, here and now."""
+def supports_chunks(*tensors: Tensor | None) -> bool:
+    """Whether these tensors can be computed with in chunks: torch neither records nor rewrites the call."""
     plain = all(t is None or type(t) in (Tensor, torch.nn.Parameter) for t in tensors)
-    return plain and not kernels.compiling() and not kernels.transformed()
+    return plain and not compiling() and not transformed()
 
 
 def layer_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
@@ -75,9 +81,9 @@ def layer_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
     return torch.get_autocast_dtype(device) if narrow else weight.dtype
 
 
-def path_losses(layer: Layer, path: PathRanges, pure: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B,) losses of rows along paths, a chunk of columns at a time; ``pure`` has them of logits, for second derivatives."""
-    return _ByColumns.apply(layer.features, layer.weight, layer.bias, layer.dtype, path, pure)  # type: ignore[return-value]
+def path_losses(layer: Layer, path: PathRanges, in_torch: Callable[[Tensor], Tensor]) -> Tensor:
+    """(B,) losses of rows along paths, a chunk of columns at a time; ``in_torch`` has them of logits, for second derivatives."""
+    return _ByColumns.apply(layer.features, layer.weight, layer.bias, layer.dtype, path, in_torch)  # type: ignore[return-value]
 
 
 def sample_losses(layer: Layer, losses: Callable[[Tensor, slice], Tensor]) -> Tensor:
@@ -87,22 +93,22 @@ def sample_losses(layer: Layer, losses: Callable[[Tensor, slice], Tensor]) -> Te
 
 class _ByColumns(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, features, weight, bias, dtype, path, pure) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, features, weight, bias, dtype, path, in_torch) -> Tensor:  # type: ignore[no-untyped-def, override]
         layer = Layer(features, weight, bias, dtype)
         chunks = _Chunks(path, layer)
         top, total = chunks.level_sums(layer)
         ctx.save_for_backward(features, weight, bias)
-        ctx.rest = (dtype, chunks, top, total, pure)
+        ctx.rest = (dtype, chunks, top, total, in_torch)
         inside, everything = torch.split(_lse_outward(top, total), [path.low.shape[1], 1], dim=1)
         return table_cross_entropy(inside - everything, path.value.to(top.dtype)).to(_wide_type(dtype))
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
-        dtype, chunks, top, total, pure = ctx.rest
+        dtype, chunks, top, total, in_torch = ctx.rest
         x, w, b = ctx.saved_tensors
         layer = Layer(x, w, b, dtype)
         if torch.is_grad_enabled():  # the gradient is to be differentiated again
-            return _differentiable(ctx, layer, pure, outer[0])
+            return _differentiable(ctx, layer, in_torch, outer[0])
         gradient = _Gradient(layer, ctx.needs_input_grad, torch.empty_like)
         top, factor = _level_factors(top, total, chunks.path.value, outer[0])
         memory = chunks.memory(layer)
@@ -110,7 +116,7 @@ class _ByColumns(torch.autograd.Function):
             part = layer.columns(chunk.columns)
             slope = chunks.slopes(chunk, part.logits(memory), top, factor)
             gradient.add_columns(part, chunk.columns, slope)
-        return (*gradient.found, None, None, None)
+        return (*gradient.parts, None, None, None)
 
 
 class _BySamples(torch.autograd.Function):
@@ -119,8 +125,8 @@ class _BySamples(torch.autograd.Function):
         layer = Layer(features, weight, bias, dtype)
         ctx.save_for_backward(features, weight, bias)
         ctx.rest = (dtype, losses)
-        found = [losses(part.logits(), where) for part, where in _sample_chunks(layer)]
-        return torch.cat(found)
+        parts = [losses(part.logits(), where) for part, where in _sample_chunks(layer)]
+        return torch.cat(parts)
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Any, ...]:  # type: ignore[override]
@@ -136,7 +142,7 @@ class _BySamples(torch.autograd.Function):
                 each = losses(z, where)
             (slope,) = torch.autograd.grad(each, z, outer[0][where])
             gradient.add_samples(part, where, slope)
-        return (*gradient.found, None, None)
+        return (*gradient.parts, None, None)
 
 
 def _sample_chunks(layer: Layer) -> list[tuple[Layer, slice]]:
@@ -145,12 +151,12 @@ def _sample_chunks(layer: Layer) -> list[tuple[Layer, slice]]:
     return [(layer._replace(features=layer.features[place]), place) for place in places]
 
 
-def _differentiable(ctx: Any, layer: Layer, pure: Callable[[Tensor], Tensor], outer: Tensor) -> Any:
+def _differentiable(ctx: Any, layer: Layer, in_torch: Callable[[Tensor], Tensor], outer: Tensor) -> Any:
     """The gradient as a graph, by the plain form: all logits exist."""
     needed = ctx.needs_input_grad[:3]
     wanted = [t for t, need in zip(layer[:3], needed, strict=True) if need and isinstance(t, Tensor)]
-    found = iter(torch.autograd.grad(pure(layer.logits()), wanted, outer, create_graph=True))
-    first = [next(found) if need else None for need in needed]
+    grads = iter(torch.autograd.grad(in_torch(layer.logits()), wanted, outer, create_graph=True))
+    first = [next(grads) if need else None for need in needed]
     return (*first, *(None,) * (len(ctx.needs_input_grad) - 3))
 
 
@@ -166,13 +172,13 @@ class _Gradient:
         self._given = (x.dtype, x.to(dtype))
 
     @property
-    def found(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
+    def parts(self) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
         return None if self._x is None else self._x.to(self._given[0]), self._w, self._b
 
     def add_columns(self, part: Layer, columns: slice | Tensor, slope: Tensor) -> None:
         """The share of some outputs: their rows of the weights' gradient are then finished."""
         narrow = slope.to(self._narrow)
-        with torch.autocast(slope.device.type, enabled=False):
+        with without_autocast(slope):
             if self._x is not None:
                 _add_product(self._x, narrow, part.weight.to(self._narrow))
             if self._w is not None and isinstance(columns, slice) and self._w.dtype is self._narrow:
@@ -185,7 +191,7 @@ class _Gradient:
     def add_samples(self, part: Layer, samples: slice, slope: Tensor) -> None:
         """The share of some samples."""
         narrow = slope.to(self._narrow)
-        with torch.autocast(slope.device.type, enabled=False):
+        with without_autocast(slope):
             if self._x is not None:
                 self._x[samples] = (narrow @ part.weight.to(self._narrow)).to(self._x.dtype)
             if self._w is not None:
@@ -250,11 +256,11 @@ class _Chunks:
             if len(chunk.cut):
                 inner = z[chunk.cut].flatten()
                 member = self._levels_inside(chunk) + (levels * chunk.cut)[:, None]
-                found = _merged(inner, torch.ones_like(inner), member.flatten(), batch * levels)
-                kept = found[1] != 0  # nan stays
-                for kind, new in zip((tops, totals), found, strict=True):
-                    kind.append(new[kept].to(wide_dtype(z)))
-                places.append(kept.nonzero().flatten())
+                top, total = _merged(inner, torch.ones_like(inner), member.flatten(), batch * levels)
+                counts = total != 0  # nan stays
+                for kind, new in zip((tops, totals), (top, total), strict=True):
+                    kind.append(new[counts].to(wide_dtype(z)))
+                places.append(counts.nonzero().flatten())
             top = z.amax(dim=1)
             total = z.sub_(finite_shift(top)[:, None]).exp_().sum(dim=1)
             total[chunk.cut] = 0.0

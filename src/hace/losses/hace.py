@@ -6,25 +6,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
 
 import numpy as np
 import torch.nn.functional as F
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number, require_tree
+from hace.checks import check_choice, is_number, require, require_tree
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.distances import Distance
+from hace.hierarchy.hierarchy import Labels
 from hace.losses import tables
-from hace.losses.base import LeafLossOptions, LossOptions
+from hace.losses.base import ClassWeights, Reduction
 from hace.losses.fused_linear import PathRanges
 from hace.losses.head import LeafOutputs, Outputs
-from hace.losses.kernels import SOFT_LABELS, Call
+from hace.losses.kernels.loss_calls import SOFT_LABELS, KernelCall
 from hace.losses.table_loss import TableLoss
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 
 class HACELoss(TableLoss):
@@ -60,7 +58,7 @@ class HACELoss(TableLoss):
         unseen: weight >= 0 of a leave-one-out term, for classes outside the list: without the branch that leads to the label,
             each ancestor's own output is to win, which means "another of this group". 0.3 to 1 serve; with
             ``outputs="nodes"`` only.
-        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Shape:
         - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
@@ -92,34 +90,43 @@ class HACELoss(TableLoss):
         sharing: float = 1.0,
         aggregate: bool = True,
         unseen: float = 0.0,
-        **shared: Unpack[LossOptions],
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        check_number("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
+        require("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
         level_weights = _checked_level_weights(level_weights, dilution)
-        check_number("aggregate", aggregate, "True or False", isinstance(aggregate, bool))
+        require("aggregate", aggregate, "True or False", isinstance(aggregate, bool))
         if not aggregate and outputs != "nodes":
             raise ConfigError(
                 f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "
                 "the inner nodes of the table."
             )
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
         if level_weights is None:
             table = partial(tables.ancestral_table, hierarchy, dilution=dilution)
         else:
             table = partial(tables.profile_table, hierarchy, level_weights=level_weights)
-        super().__init__(
-            hierarchy,
-            table=table,
+        self.set_table(
+            table,
             dilution=dilution if level_weights is None else None,
             label_smoothing=label_smoothing,
             soft_label_beta=soft_label_beta,
             distance=distance,
-            outputs=outputs,
-            sharing=sharing,
             aggregate=aggregate,
-            unseen=unseen,
-            **shared,
         )
-        self.dilution, self.level_weights = dilution, level_weights
+        self.add_unseen(unseen)
+        self.dilution = dilution
+        self.level_weights = level_weights
 
     def settings(self) -> dict[str, Any]:
         """This loss's own parameters."""
@@ -144,7 +151,7 @@ class HCELoss(TableLoss):
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
         unseen: weight >= 0 of a leave-one-out term for classes outside the list; see :class:`HACELoss`.
-        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -157,8 +164,23 @@ class HCELoss(TableLoss):
     Reference: Cultrera di Montesano et al. (2026), hierarchical cross-entropy for cell-type annotation.
     """
 
-    def __init__(self, hierarchy: Hierarchy, *, unseen: float = 0.0, **shared: Unpack[LossOptions]) -> None:
-        super().__init__(hierarchy, outputs="nodes", unseen=unseen, **shared)
+    allowed_outputs = ("nodes",)
+
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        unseen: float = 0.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
+        )
+        self.set_table()
+        self.add_unseen(unseen)
 
 
 class CrossEntropyLoss(TableLoss):
@@ -172,7 +194,10 @@ class CrossEntropyLoss(TableLoss):
     Args:
         hierarchy: the taxonomy; it decides the order of the columns only.
         label_smoothing: eps in [0, 1); the paper uses 0.1 (eq. 3).
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> import torch
@@ -184,10 +209,28 @@ class CrossEntropyLoss(TableLoss):
     allowed_outputs = get_args(LeafOutputs)
 
     def __init__(
-        self, hierarchy: Hierarchy, label_smoothing: float = 0.0, **shared: Unpack[LeafLossOptions]
+        self,
+        hierarchy: Hierarchy,
+        label_smoothing: float = 0.0,
+        *,
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        up = shared.get("labels") == "nodes"  # labels at the leaves ask for nothing above them
-        super().__init__(hierarchy, label_smoothing=label_smoothing, aggregate=up, **shared)
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        # Labels at the leaves ask for nothing above them.
+        self.set_table(label_smoothing=label_smoothing, aggregate=labels == "nodes")
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) weighted losses; torch's own serves labels at the leaves."""
@@ -200,7 +243,7 @@ class CrossEntropyLoss(TableLoss):
     def _on_one_path(self) -> bool:
         if self.labels == "nodes":
             return super()._on_one_path
-        return self.shared is None and self.head.path_sums is None
+        return self.background is None and self.head.path_sums is None
 
     def _path(self, rows: Tensor) -> PathRanges:
         if self.labels == "nodes":
@@ -220,7 +263,10 @@ class SoftLabelLoss(TableLoss):
         hierarchy: the taxonomy.
         beta: sharpness > 0; the paper uses 10 and 30, its authors 4 to 30.
         distance: see :meth:`hace.Hierarchy.distances`.
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> import torch
@@ -239,17 +285,31 @@ class SoftLabelLoss(TableLoss):
         beta: float = 10.0,
         *,
         distance: Distance = "lca_height",
-        **shared: Unpack[LeafLossOptions],
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        check_number("beta", beta, "a number above 0", is_number(beta) and beta > 0)
-        up = shared.get("labels") == "nodes"  # labels at the leaves ask for nothing above them
-        super().__init__(hierarchy, soft_label_beta=beta, distance=distance, aggregate=up, **shared)
+        require("beta", beta, "a number above 0", is_number(beta) and beta > 0)
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        # Labels at the leaves ask for nothing above them.
+        self.set_table(soft_label_beta=beta, distance=distance, aggregate=labels == "nodes")
         self.beta = beta
 
-    def kernel_call(self) -> Call | None:
+    def kernel_call(self) -> KernelCall | None:
         """The compiled loss for batches of labels; None where there is none."""
-        served = self.head.outputs == self.labels == "leaves" and self.label_weight is None
-        if not served or self.soften is None:
+        compiled = self.head.outputs == self.labels == "leaves" and self.label_weight is None
+        if not compiled or self.soften is None:
             return super().kernel_call()
         return self.soften.call(SOFT_LABELS, -self.sharpness, self.head.column, None)
 
@@ -269,7 +329,10 @@ class HXELoss(TableLoss):
             codes. ``"height"``: lambda(v) = exp(-alpha height(v)), smaller toward the root, as in the paper's words.
         normalize: None, or ``"tree"``: lambda divided by its sum over all nodes, as in the published code. That divides
             the loss, and so the learning rate, by hundreds.
-        **shared: ``outputs`` (leaves or paths), ``sharing`` and the rest: :class:`hace.losses.base.HierarchicalLoss`.
+        outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
+            :class:`hace.losses.base.HierarchicalLoss`.
+        sharing: s of path sums.
+        labels, weight, ignore_index, reduction: those of every loss.
 
     Example:
         >>> import torch
@@ -289,15 +352,30 @@ class HXELoss(TableLoss):
         *,
         decay: Literal["depth", "height"] = "depth",
         normalize: Literal["tree"] | None = None,
-        **shared: Unpack[LeafLossOptions],
+        outputs: LeafOutputs = "leaves",
+        sharing: float = 1.0,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
-        check_number("alpha", alpha, "a number >= 0", is_number(alpha) and alpha >= 0)
+        require("alpha", alpha, "a number >= 0", is_number(alpha) and alpha >= 0)
         check_choice("decay", decay, ("depth", "height"))
         check_choice("normalize", normalize, (None, "tree"))
         require_tree(hierarchy, "HXELoss")
-        table = partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize)
-        super().__init__(hierarchy, table=table, **shared)
-        self.alpha, self.decay, self.normalize = alpha, decay, normalize
+        super().__init__(
+            hierarchy,
+            outputs=outputs,
+            sharing=sharing,
+            labels=labels,
+            weight=weight,
+            ignore_index=ignore_index,
+            reduction=reduction,
+        )
+        self.set_table(partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize))
+        self.alpha = alpha
+        self.decay = decay
+        self.normalize = normalize
 
 
 def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights | None:
@@ -309,7 +387,7 @@ def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights |
     if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str):
         weights = list(given)
         fits = all(is_number(weight) and weight >= 0 for weight in weights) and abs(sum(weights) - 1) <= 1e-6
-    check_number("level_weights", given, rule, fits)
+    require("level_weights", given, rule, fits)
     if dilution != 0.5:
         raise ConfigError(
             f"level_weights must come without a dilution, whose place they take. Got dilution={dilution!r}."

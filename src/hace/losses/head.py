@@ -8,79 +8,33 @@ the free functions serve anybody's scores.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number
+from hace.checks import check_choice, is_number, require
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.derived import derived, leaf_ranges, preorder_labels
+from hace.hierarchy.derived import cached_on_hierarchy, leaf_ranges, preorder_labels
 from hace.hierarchy.hierarchy import allow_in_checkpoints
 from hace.losses import kernels, numerics
-from hace.losses.kernels import Tree, kernel_log_probs, path_sums, path_sums_serve, spread
+from hace.losses.constants import ConstantModule
+from hace.losses.inputs import check_logits, in_single_precision
+from hace.losses.kernels.path_sums import Tree, path_sums
 
 Outputs = Literal["nodes", "leaves", "paths"]
 LeafOutputs = Literal["leaves", "paths"]  # of losses whose softmax is over the classes
 
 _NEAR = 16.0  # a largest path sum that is small enough to stay
-_Kept = TypeVar("_Kept")
 
 allow_in_checkpoints()  # once more, for hierarchies imported before torch
 
 
-class TableModule(nn.Module):
-    """A module whose constants are non-persistent buffers that keep their precision.
-
-    ``.to(device)`` moves them, ``.half()`` or ``.to(torch.bfloat16)`` leaves them in double precision,
-    ``state_dict()`` stays empty.
-    """
-
-    if TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Tensor: ...  # a constant; one that may be None is declared
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kept: dict[str, Any] = {}
-        # Arrays, not tensors: torch would take those for part of the model.
-        self._exact: dict[str, np.ndarray] = {}
-
-    def constant(self, name: str, value: Any) -> None:
-        """Registers an array (or None) as a buffer."""
-        if value is not None:
-            self._exact[name] = np.array(value)  # a copy, because torch needs writable memory
-        tensor = None if value is None else torch.from_numpy(self._exact[name])
-        self.register_buffer(name, tensor, persistent=False)
-
-    def kept(self, name: str, make: Callable[[], _Kept]) -> _Kept:
-        """What ``make`` makes of the buffers, kept for the next call until they move or the module is copied."""
-        if name not in self._kept:
-            self._kept[name] = make()
-        return self._kept[name]
-
-    def __getstate__(self) -> dict[str, Any]:
-        """What is copied or pickled: nothing that is kept. A copy may exchange its parts: its list of them is its own."""
-        return {**self.__dict__, "_kept": {}, "_modules": dict(self._modules)}
-
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableModule:
-        # Buffers go where the others go and come from what was registered: no cast, no empty memory reaches them.
-        self._kept.clear()
-        for name in self._exact:
-            self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
-        super()._apply(fn, recurse)
-        for name, array in self._exact.items():
-            exact, device = torch.from_numpy(array), getattr(self, name).device
-            narrow = device.type == "mps" and exact.is_floating_point()  # which has no double precision
-            self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
-        return self
-
-
-class PathSums(TableModule):
+class PathSums(ConstantModule):
     r"""A class's logit is its own output plus a share of the outputs of all its ancestors.
 
     .. math:: \ell_c = z_c + s \sum_{v \text{ above } c} z_v
@@ -120,7 +74,7 @@ class PathSums(TableModule):
         """(B, N) outputs -> (B, n) logits of the classes in label order."""
         if not self.adds:
             return z.index_select(1, self.leaf_nodes)  # an inner output of inf times 0 must not count
-        if levels is not None and path_sums_serve(z, self.tree):
+        if levels is not None and kernels.kernel_supports(z, *self.tree.tensors):
             return path_sums(z, self.tree, centred, lambda z: self._sums(z, levels, centred=False))
         return self._sums(z, levels, centred=centred)
 
@@ -139,7 +93,7 @@ class PathSums(TableModule):
         return sums.to(z.dtype)
 
 
-class Head(TableModule):
+class Head(ConstantModule):
     """Maps the columns of a head to nodes.
 
     Args:
@@ -155,7 +109,7 @@ class Head(TableModule):
     def __init__(self, hierarchy: Hierarchy, outputs: Outputs, sharing: float = 1.0) -> None:
         super().__init__()
         check_choice("outputs", outputs, get_args(Outputs))
-        check_number("sharing", sharing, "a number >= 0", is_number(sharing) and sharing >= 0)
+        require("sharing", sharing, "a number >= 0", is_number(sharing) and sharing >= 0)
         if outputs != "paths" and sharing != 1.0:
             raise ConfigError(f"sharing must come with outputs='paths'. Got outputs={outputs!r}.")
         h = self.hierarchy = hierarchy
@@ -218,23 +172,21 @@ class Head(TableModule):
         """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
         if self.outputs == "nodes":
             return x
-        served = spread(x, self.leaf_nodes, self.hierarchy.num_nodes) if fill == -torch.inf else None
-        if served is not None:
-            return served
+        if fill == -torch.inf:
+            full = kernels.spread(x, self.leaf_nodes, self.hierarchy.num_nodes)
+            if full is not None:
+                return full
         full = x.new_full((x.shape[0], self.hierarchy.num_nodes), fill)
         # index_copy takes three times as long.
         return full.scatter(1, self.leaf_nodes.expand(x.shape[0], -1), x)
 
     def aggregate(self, z: Tensor) -> Tensor:
         """(B, C) logits -> (B, N) log q*."""
-        if self.hierarchy.is_tree and self.outputs != "nodes" and kernels.served(z, self.parent):
-            return kernel_log_probs(z, self.parent, self.level, self.leaf_nodes)
-        z = self.to_nodes(z, -torch.inf)
         if not self.hierarchy.is_tree:
-            return numerics.dag_log_probs(z, self.ancestor, self.descendant)
-        if kernels.usable(z, self.parent) and not (torch.is_grad_enabled() and z.requires_grad):
-            return kernel_log_probs(z, self.parent, self.level)
-        return numerics.tree_log_probs(z, self.levels)
+            return numerics.dag_log_probs(self.to_nodes(z, -torch.inf), self.ancestor, self.descendant)
+        columns = None if self.outputs == "nodes" else self.leaf_nodes
+        log_q = kernels.node_log_probs(z, self.parent, self.level, columns)
+        return numerics.tree_log_probs(self.to_nodes(z, -torch.inf), self.levels) if log_q is None else log_q
 
     def node_log_probs(self, z: Tensor) -> Tensor:
         """(B, C, ...) logits -> (B, N, ...) log q* in node order."""
@@ -273,8 +225,8 @@ class Head(TableModule):
 
     def flat_rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
-        self.check_width(z, owner)
-        wide = z.float() if z.dtype in (torch.float16, torch.bfloat16) else z
+        self.check_input(z, owner)
+        wide = in_single_precision(z)
         if z.ndim == 2:
             return wide, lambda out: out
         if z.ndim == 1:
@@ -283,12 +235,13 @@ class Head(TableModule):
         flat = wide.movedim(1, -1).reshape(-1, z.shape[1])
         return flat, lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(-1, 1)
 
-    def check_width(self, z: Tensor, owner: str) -> None:
+    def check_input(self, z: Tensor, owner: str) -> None:
         """Refuses logits that are not this head's."""
-        if not isinstance(z, Tensor) or not z.is_floating_point() or z.ndim == 0:
-            got = f"{z.dtype} of shape {tuple(z.shape)}" if isinstance(z, Tensor) else type(z).__name__
+        check_logits(z)
+        if z.device != self.leaf_nodes.device:
             raise DataError(
-                f"input must be a tensor of floating-point logits (B, C) or (B, C, d1, ...). Got {got}."
+                f"input must be on the device of the loss, {self.leaf_nodes.device}. Got {z.device}. "
+                "Use loss.to(input.device)."
             )
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
         if width == self.num_outputs:
@@ -316,7 +269,9 @@ def _branches(h: Hierarchy, column: IntArray, low: IntArray, high: IntArray) -> 
 def head_for(
     z: Tensor, hierarchy: Hierarchy, outputs: Outputs | Literal["auto"] = "auto", sharing: float = 1.0
 ) -> Head:
-    """The head that fits these scores, kept for the next call."""
+    """The head that fits these scores, cached for the next call."""
+    check_hierarchy(hierarchy)
+    check_logits(z)
     if outputs == "auto":
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
         # Where n = N the two orders are the same.
@@ -328,13 +283,19 @@ def head_for(
             )
     if torch.compiler.is_compiling():  # what is made while tracing must not outlive the trace
         return Head(hierarchy, outputs, sharing).to(z.device)
-    return _head(hierarchy, outputs, sharing, z.device)
+    return _cached_head(hierarchy, outputs, sharing, z.device)
 
 
-@derived
-def _head(hierarchy: Hierarchy, outputs: Outputs, sharing: float, device: torch.device) -> Head:
+@cached_on_hierarchy
+def _cached_head(hierarchy: Hierarchy, outputs: Outputs, sharing: float, device: torch.device) -> Head:
     with torch.inference_mode(False):  # else its tensors could never serve training
         return Head(hierarchy, outputs, sharing).to(device)
+
+
+def check_hierarchy(hierarchy: object) -> None:
+    """Refuses what is no hierarchy."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
 
 
 def node_log_probs(
@@ -381,9 +342,3 @@ def leaf_logits(
         (B, n, ...) in label order.
     """
     return head_for(z, hierarchy, outputs, sharing).leaf_logits(z)
-
-
-def output_logits(output: Any) -> Any:
-    """The logits in a model's output: its attribute or entry ``logits``; anything else as it is."""
-    found = getattr(output, "logits", output)
-    return found.get("logits", found) if isinstance(found, dict) else found

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_choice, check_number, is_number, require_tree
+from hace.checks import check_choice, is_number, require, require_tree
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.hierarchy import Labels
 from hace.losses import numerics
-from hace.losses.base import LabelLoss, LossOptions
+from hace.losses.base import ClassWeights, LabelLoss, Reduction
 from hace.losses.head import Head
-from hace.losses.kernels import Call, make_call
+from hace.losses.kernels.loss_calls import KernelCall, prepare_call
 from hace.losses.tables import FloatArray
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 LevelAnswers = Literal["product", "leaf", "top_down"]
 
@@ -28,9 +26,19 @@ class NodeScoreLoss(LabelLoss):
 
     allowed_outputs = ("nodes",)
 
-    def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
         require_tree(hierarchy, type(self).__name__)
-        super().__init__(hierarchy, **shared)
+        super().__init__(
+            hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
+        )
         self.classes = Head(hierarchy, "leaves")
         self.constant("group", hierarchy.parent_nodes + 1)  # siblings share their parent; 0: the tops
         self.constant("fixed", (np.arange(hierarchy.num_nodes) == 0) & hierarchy.rooted)
@@ -53,7 +61,7 @@ class NodeScoreLoss(LabelLoss):
         rows, restore = self.head.rows(z)
         return restore(self.classes.aggregate(self.class_scores(rows)))
 
-    def label_losses(self, z: Tensor, rows: Tensor) -> Tensor:
+    def unweighted_losses(self, z: Tensor, rows: Tensor) -> Tensor:
         """(B, C) logits and (B,) labels -> (B,) losses."""
         return self.node_losses(z).gather(1, self.label_nodes[rows][:, None])[:, 0]
 
@@ -78,7 +86,7 @@ class ConditionalSoftmaxLoss(NodeScoreLoss):
 
     Args:
         hierarchy: the taxonomy, in which no node has several parents.
-        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -89,8 +97,18 @@ class ConditionalSoftmaxLoss(NodeScoreLoss):
     Reference: Redmon and Farhadi, "YOLO9000" (2017), hierarchical classification.
     """
 
-    def __init__(self, hierarchy: Hierarchy, **shared: Unpack[LossOptions]) -> None:
-        super().__init__(hierarchy, **shared)
+    def __init__(
+        self,
+        hierarchy: Hierarchy,
+        *,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
+    ) -> None:
+        super().__init__(
+            hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
+        )
         group = hierarchy.parent_nodes + 1  # for the kernel: its members begin at first[group]
         member = np.argsort(group, kind="stable")
         self.constant("member", member.astype(np.int32))
@@ -109,11 +127,11 @@ class ConditionalSoftmaxLoss(NodeScoreLoss):
         """(B, N) outputs -> (B, N) the loss with each node as the label."""
         return -self.conditional_log_probs(z)
 
-    def kernel_call(self) -> Call | None:
+    def kernel_call(self) -> KernelCall | None:
         """The compiled loss for batches of labels."""
         tensors = (self.label_nodes, self.head.parent, self.first, self.member)
         numbers = (self.hierarchy.rooted,)
-        return make_call("sibling_loss", tensors, numbers, self.num_labels, self.label_weight)
+        return prepare_call("sibling_loss", tensors, numbers, self.num_labels, self.label_weight)
 
 
 class LevelwiseLoss(NodeScoreLoss):
@@ -130,7 +148,7 @@ class LevelwiseLoss(NodeScoreLoss):
         answers: how classes are scored. ``"product"``: by the product of the probabilities of their ancestors, each at its
             level. ``"leaf"``: by the deepest classifier alone. ``"top_down"``: by the product of the probabilities among
             siblings, each level's softmax taken over the children of one node.
-        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -143,10 +161,19 @@ class LevelwiseLoss(NodeScoreLoss):
     """
 
     def __init__(
-        self, hierarchy: Hierarchy, *, answers: LevelAnswers = "product", **shared: Unpack[LossOptions]
+        self,
+        hierarchy: Hierarchy,
+        *,
+        answers: LevelAnswers = "product",
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
         check_choice("answers", answers, get_args(LevelAnswers))
-        super().__init__(hierarchy, **shared)
+        super().__init__(
+            hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
+        )
         self.answers: LevelAnswers = answers
         h = hierarchy
         first = np.maximum(h.depths, 1)  # levels of each node: its own, and for a class all below it
@@ -191,7 +218,7 @@ class ClassEmbeddingLoss(NodeScoreLoss):
     Args:
         hierarchy: the taxonomy, in which no node has several parents.
         cross_entropy: lambda >= 0; the paper uses 0 and 0.1.
-        **shared: ``labels``, ``weight``, ``ignore_index``, ``reduction``: :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -205,11 +232,20 @@ class ClassEmbeddingLoss(NodeScoreLoss):
     """
 
     def __init__(
-        self, hierarchy: Hierarchy, cross_entropy: float = 0.0, **shared: Unpack[LossOptions]
+        self,
+        hierarchy: Hierarchy,
+        cross_entropy: float = 0.0,
+        *,
+        labels: Labels = "leaves",
+        weight: ClassWeights = None,
+        ignore_index: int = -100,
+        reduction: Reduction = "mean",
     ) -> None:
         fits = is_number(cross_entropy) and cross_entropy >= 0
-        check_number("cross_entropy", cross_entropy, "a number >= 0", fits)
-        super().__init__(hierarchy, **shared)
+        require("cross_entropy", cross_entropy, "a number >= 0", fits)
+        super().__init__(
+            hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
+        )
         self.cross_entropy = cross_entropy
         step, length = _steps(hierarchy)
         self.constant("step", step)
@@ -221,19 +257,31 @@ class ClassEmbeddingLoss(NodeScoreLoss):
 
     def node_losses(self, z: Tensor) -> Tensor:
         """(B, N) outputs -> (B, N) the loss with each node as the label."""
-        products = self._products(z)
-        squares = (z.to(products.dtype) * (self.step > 0)).square().sum(dim=1, keepdim=True)
-        some = squares > 0  # the zero vector has no direction, and counts as one of length 1
-        size = torch.where(some | squares.isnan(), squares, 1.0).sqrt()
-        losses = 1.0 - products / (size * self.length)
+        cosines = self._products(self._direction(z)) / self.length
+        losses = 1.0 - cosines
         if self.cross_entropy:
-            scores = products.index_select(1, self.head.leaf_nodes)
+            scores = self._products(z).index_select(1, self.head.leaf_nodes)
             losses = losses - self.cross_entropy * self.classes.aggregate(scores)
         return losses.to(z.dtype)
 
+    def _direction(self, z: Tensor) -> Tensor:
+        """(B, N) outputs of length 1, in double precision where the device has it. The zero vector stays what it is."""
+        moving = self.step > 0  # the output of a root is inert
+        z = z.to(numerics.wide_dtype(z))
+        z = z.masked_fill(z.isinf() & ~moving, 0.0)
+        infinite = z.isinf()
+        far = infinite.any(dim=1, keepdim=True)  # beside infinite outputs all others vanish
+        z = torch.where(far & ~z.isnan(), z.sign() * infinite, z)
+        squares = (z * moving).square().sum(dim=1, keepdim=True)
+        some = squares > 0  # the zero vector has no direction
+        return z / torch.where(some | squares.isnan(), squares, 1.0).sqrt()
+
     def _products(self, z: Tensor) -> Tensor:
         """(B, N) inner products with all nodes' embeddings, in double precision where the device has it."""
-        wide = z.to(numerics.wide_dtype(z)) * self.step
+        wide = z.to(numerics.wide_dtype(z))
+        wide = torch.where(
+            (self.step == 0) & wide.isinf(), 0.0, wide * self.step
+        )  # the output of a root is inert
         return numerics.sum_down(wide, self.head.levels)
 
 

@@ -15,12 +15,13 @@ All functions are ordinary PyTorch: they differentiate twice, compile and export
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from hace.losses import kernels
+from hace.losses.kernels.torch_internals import compiling, is_eager, transformed
 
 # A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
 # entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
@@ -89,7 +90,7 @@ def segment_members(edges: Tensor, columns: int) -> Tensor:
         >>> segment_members(torch.tensor([[0, 1, 1, 3], [0, 2, 3, 3]]), 3)
         tensor([0, 2, 2, 3, 3, 4], dtype=torch.int32)
     """
-    if kernels.compiling() or not kernels.transformed():
+    if compiling() or not transformed():
         lengths = edges.diff(dim=1).flatten().int()  # repeating 64-bit integers takes twenty times as long
         return torch.repeat_interleave(lengths, output_size=len(edges) * columns)
     # The same without a shape that depends on values, for vmap: count the edges at or before each column.
@@ -181,7 +182,7 @@ def _shared_shift(z: Tensor) -> Tensor | None:
 
     None where it does not, or where values cannot be looked at.
     """
-    if not kernels.readable(z) or z.numel() == 0:
+    if not is_eager(z) or z.numel() == 0:
         return None
     rows = z.detach()
     top = rows.amax(dim=1, keepdim=True)
@@ -232,6 +233,12 @@ def _safe_log(x: Tensor) -> Tensor:
     """log(x) with log(0) = -inf, whose gradient is 0 and not nan."""
     positive = x != 0
     return torch.where(positive, torch.where(positive, x, 1.0).log(), -torch.inf)
+
+
+def without_autocast(z: Tensor) -> AbstractContextManager[Any]:
+    """Products of tensors on this one's device keep their precision; a device like meta has no autocast to leave out."""
+    device = z.device.type
+    return torch.autocast(device, enabled=False) if torch.amp.is_autocast_available(device) else nullcontext()
 
 
 def wide_dtype(z: Tensor) -> torch.dtype:

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from hace.checks import check_number, is_number
+from hace.checks import is_number, require
 from hace.errors import DataError
+from hace.losses.numerics import without_autocast
 
 _FARTHEST = 32.0  # twice the distance of a hyperplane from the origin, where squares still fit into float32
 
@@ -43,13 +44,13 @@ class PoincareBall:
 
     def __post_init__(self) -> None:
         fits = is_number(self.curvature) and self.curvature > 0
-        check_number("curvature", self.curvature, "a number above 0", fits)
+        require("curvature", self.curvature, "a number above 0", fits)
         fits = is_number(self.clip) and 0 < self.clip <= 5 / math.sqrt(self.curvature)
-        check_number("clip", self.clip, "above 0 and at most 5 / sqrt(curvature)", fits)
+        require("clip", self.clip, "above 0 and at most 5 / sqrt(curvature)", fits)
 
     def logits(self, features: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
         """(B, d) features, (C, d) weights and (C,) biases -> (B, C) logits, in float32 or wider."""
-        with torch.autocast(features.device.type, enabled=False):
+        with without_autocast(features):
             wide = features.float() if features.dtype in (torch.float16, torch.bfloat16) else features
             root = math.sqrt(self.curvature)
             longest = wide.norm(dim=-1, keepdim=True).clamp(min=self.clip)

@@ -98,7 +98,7 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
     height(v)). ``normalize="tree"`` divides by the sum of lambda over all nodes, the (virtual) root included.
     """
     if decay == "depth":
-        with np.errstate(over="ignore"):  # a root may weigh without end, since log P(root) = 0
+        with np.errstate(over="ignore"):  # a root's may overflow; log P(root) = 0 cancels it
             weight = np.exp(-alpha * (h.depths - 1.0))
             virtual = np.exp(alpha)
     else:
@@ -108,7 +108,7 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
         weight = weight / (weight.sum() + (0.0 if h.rooted else virtual))
     start, node, step = path_entries(h, rows)
     below = np.where(step == 0, 0.0, weight[np.roll(node, 1)])
-    value = np.where(h.rooted & (node == 0), 0.0, weight[node] - below)  # log P(root) = 0: nothing to weigh
+    value = np.where(h.rooted & (node == 0), 0.0, weight[node] - below)  # log P(root) = 0
     return Table(start, node, value)
 
 
@@ -174,15 +174,15 @@ def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
     parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
     first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1))
     row, node, mass = np.arange(len(rows)), np.asarray(rows), np.ones(len(rows))
-    kept = []
+    entries = []
     for step in range(masses.shape[1]):
-        kept.append((row * h.num_nodes + node, mass * masses[row, step]))
+        entries.append((row * h.num_nodes + node, mass * masses[row, step]))
         ways = np.maximum(parents[node], 1)  # a top keeps what arrives
         edge = np.repeat(first[node] - (np.cumsum(ways) - ways), ways) + np.arange(int(ways.sum()))
         stays = np.repeat(parents[node] == 0, ways)
         node = np.where(stays, np.repeat(node, ways), h.edges[np.minimum(edge, len(h.edges) - 1), 0])
         row, node, mass = _merged(np.repeat(row, ways) * h.num_nodes + node, np.repeat(mass / ways, ways), h)
-    keys, values = (np.concatenate(part) for part in zip(*kept, strict=True))
+    keys, values = (np.concatenate(part) for part in zip(*entries, strict=True))
     row, node, value = _merged(keys, values, h)
     order = np.lexsort((-node, row))  # a label has the largest index of its row
     start = np.searchsorted(row, np.arange(len(rows) + 1))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
+from hace.checks import MOST_BINS, check_choice, check_count, is_number, require
 from hace.decisions.ladders import LADDERS, Ladder
 from hace.decisions.threshold_rules import level_thresholds
 from hace.errors import DataError
@@ -123,7 +123,7 @@ class OperatingCurve:
         """
         check_choice("of", of, ("answers", "samples"))
         fits = is_number(precision) and 0 <= precision <= 1
-        check_number("precision", precision, "a number from 0 to 1", fits)
+        require("precision", precision, "a number from 0 to 1", fits)
         share = self.answer_precision if of == "answers" else self.precision
         reached = np.flatnonzero(share >= precision)
         if not len(reached):

@@ -16,7 +16,7 @@ import torch
 from scipy import sparse
 from torch import Tensor
 
-from hace.checks import MOST_BINS, check_choice, check_count, check_number, is_number
+from hace.checks import MOST_BINS, check_choice, check_count, is_number, require
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.bounds import group_places
 from hace.decisions.rules import RULES, check_rule
@@ -640,7 +640,7 @@ class Evaluator:
         self._calibrated: Evaluator | None = None
         if self.temperature is not None:
             fits = is_number(self.temperature) and self.temperature > 0
-            check_number("temperature", self.temperature, "a number above 0", fits)
+            require("temperature", self.temperature, "a number above 0", fits)
             if self.kind == "node_log_probs":
                 raise ConfigError(
                     "temperature needs logits or probabilities: log q* does not divide. Pass scores of kind='logits'."
@@ -857,7 +857,7 @@ def _asked_rules(
     """The decisions that arguments of :func:`evaluate` ask for, by title."""
     rules: dict[str, dict[str, Any]] = {}
     if price is not None:
-        check_number("price", price, "a number from 0 to 1", is_number(price) and 0 <= price <= 1)
+        require("price", price, "a number from 0 to 1", is_number(price) and 0 <= price <= 1)
         cost = {"rule": "cost", "candidates": "nodes", "price": price, "distance": distance}
         rules[f"least cost, any rank, price {price:g}"] = cost
     if threshold is not None:

@@ -31,7 +31,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.errors import ConfigError, DataError
 
 LEVEL = 0.95
@@ -357,7 +357,7 @@ def detectable_effect(difference: Interval, *, comparisons: int = 1, power: floa
         >>> round(detectable_effect(Interval(0.0, -2.78, 2.78, 1.0, 4)), 2)
         3.76
     """
-    check_number("power", power, "at least 0.5 and less than 1", 0.5 <= power < 1)
+    require("power", power, "at least 0.5 and less than 1", 0.5 <= power < 1)
     error, freedom = difference.error, difference.freedom
     if math.isnan(error) or freedom < 1 or error == 0:
         return error

@@ -26,7 +26,7 @@ from hace.decisions.scores import (
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.hierarchy.derived import derived, layout, level_choices
+from hace.hierarchy.derived import cached_on_hierarchy, layout, level_choices
 from hace.hierarchy.distances import Relations, relations
 from hace.losses.kernels import level_squares
 
@@ -190,7 +190,7 @@ class MetricBatch:
         return known[:, :k]
 
 
-@derived
+@cached_on_hierarchy
 def _at_levels(h: Hierarchy) -> Tensor:
     """(N, H) 1 where a node counts at a level."""
     found = torch.zeros(h.num_nodes, h.max_depth)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.errors import ConfigError
 from hace.lab.models import ARCHITECTURES
 from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
@@ -79,7 +79,7 @@ def learning_rates(loss: str, base_lr: float, dilution: float, pairing: str) -> 
     """
     check_choice("loss", loss, _PAIR)
     check_choice("pairing", pairing, PAIRINGS)
-    check_number("dilution", dilution, "above 0 and at most 1", 0 < dilution <= 1)
+    require("dilution", dilution, "above 0 and at most 1", 0 < dilution <= 1)
     if pairing == "standard":
         return base_lr if loss == "hace" else base_lr * dilution
     return base_lr / dilution if loss == "hace" else base_lr

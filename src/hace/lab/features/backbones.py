@@ -25,7 +25,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.errors import ConfigError, DataError, FormatError, HaceError, nearest
 from hace.files.documents import read_json
 from hace.files.reading import as_rgb, optional
@@ -87,8 +87,8 @@ def load_backbone(
     check_choice("pool", pool, POOLS)
     check_choice("dtype", dtype, _DTYPES)
     fits = image_size is None or image_size >= 1
-    check_number("image_size", image_size, "a positive number of pixels", fits)
-    check_number("crop_pct", crop_pct, "above 0 and at most 1", crop_pct is None or 0 < crop_pct <= 1)
+    require("image_size", image_size, "a positive number of pixels", fits)
+    require("crop_pct", crop_pct, "above 0 and at most 1", crop_pct is None or 0 < crop_pct <= 1)
     check_backbone_name(name, timm)
     if checkpoint is not None:
         check_weights_file(checkpoint)  # before the model is built, which takes seconds

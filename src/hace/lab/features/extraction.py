@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.data import Dataset, Samples
 from hace.data.batches import Attempts
 from hace.environment import config
@@ -97,10 +97,10 @@ def extract(
     Returns:
         Whether all features are there; False while other processes still have some to compute.
     """
-    check_number("rank", rank, f"from 0 to world - 1 = {world - 1}", 0 <= rank < world)
+    require("rank", rank, f"from 0 to world - 1 = {world - 1}", 0 <= rank < world)
     out = Path(out)
     for option, value in (("batch_size", batch_size), ("shard_size", shard_size)):
-        check_number(option, value, "positive", value >= 1)
+        require(option, value, "positive", value >= 1)
     store.refuse_other_folders(out)
     digests = {split: samples.digests() for split, samples in dataset.splits.items()}
     plan = plan_features(dataset, backbone, digests, batch_size, shard_size)

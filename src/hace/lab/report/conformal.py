@@ -16,7 +16,7 @@ from functools import cached_property, lru_cache
 import numpy as np
 
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived
+from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.distances import relations
 
 DERIVED = "answers"  # heading of the metrics that follow from kept predictions alone
@@ -73,7 +73,9 @@ def ladder_of(run: Mapping[str, np.ndarray], h: Hierarchy) -> AnswerLadder | Non
     return AnswerLadder(path.T, np.ascontiguousarray(mass.T).T, true.T, run.get("group"))
 
 
-_carried = derived(lambda h: [h.level_nodes(k).astype(np.int32) for k in range(1, h.max_depth + 1)])
+_carried = cached_on_hierarchy(
+    lambda h: [h.level_nodes(k).astype(np.int32) for k in range(1, h.max_depth + 1)]
+)
 
 
 def levels_met(h: Hierarchy, truth: np.ndarray, answer: np.ndarray) -> np.ndarray:

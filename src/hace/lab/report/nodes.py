@@ -13,7 +13,7 @@ import numpy as np
 from hace.draw import drawable, lay_out
 from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import derived
+from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.distances import relations
 from hace.lab.report.conformal import ladder_of, sure_places
 from hace.lab.report.document import Entry, ReportTable
@@ -71,7 +71,7 @@ def node_counts(
     return right, went
 
 
-@derived
+@cached_on_hierarchy
 def _drawn(h: Hierarchy) -> np.ndarray:
     return ancestors_at(lay_out(h).parent)
 

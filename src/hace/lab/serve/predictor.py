@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.data import Features
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.bounds import group_places
@@ -92,7 +92,7 @@ class Question:
     prior: Mapping[str, float] | None = None
 
     def __post_init__(self) -> None:
-        check_number("top_k", self.top_k, "at least 1", self.top_k >= 1)
+        require("top_k", self.top_k, "at least 1", self.top_k >= 1)
         ways = {"threshold": self.threshold, "level": self.level, "accuracy": self.accuracy}
         given = [name for name, value in ways.items() if value is not None]
         if len(given) > 1:
@@ -336,8 +336,8 @@ class Predictor:
             workers: Processes that read images; 0: this one.
         """
         given, asked = self.inputs(inputs), question or Question()
-        check_number("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
-        check_number("workers", workers, "0 or more", workers >= 0)
+        require("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
+        require("workers", workers, "0 or more", workers >= 0)
         self.decide(self.nothing(), asked)  # what does not fit the hierarchy shows before any image is read
         start = 0
         for names, z, broken in self._outputs(given, batch_size, workers):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, TypeVar
 
-from hace.checks import check_choice, check_number
+from hace.checks import check_choice, require
 from hace.errors import ConfigError
 from hace.lab.study.processes import Processes
 from hace.settings import AT_LEAST_ONE, POSITIVE, Config, Rule, setting
@@ -86,7 +86,7 @@ class InProcess(Executor):
 
 def check_executor(executor: str | Executor, workers: int | None, cluster: Cluster) -> None:
     """Refuse an executor that does not exist or does not fit, and settings that it does not take."""
-    check_number("workers", workers, "0 or more", workers is None or workers >= 0)
+    require("workers", workers, "0 or more", workers is None or workers >= 0)
     given = [own.name for own in fields(cluster) if getattr(cluster, own.name) != own.default]
     if isinstance(executor, Executor):
         if isinstance(executor, ThreadPoolExecutor):

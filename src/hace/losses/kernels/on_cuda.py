@@ -17,18 +17,19 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from hace.losses import kernels
+from hace.losses.kernels import extension
+from hace.losses.kernels.torch_internals import compiling, is_plain, transformed
 
 _failed = False
 
 
-def serves_on_cuda(z: Tensor) -> bool:
-    """Whether the kernels serve these logits, here and now."""
+def triton_supports(z: Tensor) -> bool:
+    """Whether the Triton kernels compute with these logits, here and now."""
     if z.device.type != "cuda" or z.dtype is not torch.float32 or len(z) == 0:
         return False
     # torch.compile makes kernels of the plain form itself.
-    recorded = kernels.compiling() or kernels.transformed()
-    return kernels._on and not recorded and kernels.is_plain(z, "cuda") and installed()
+    recorded = compiling() or transformed()
+    return extension.switched_on and not recorded and is_plain(z, "cuda") and installed()
 
 
 @cache
@@ -43,13 +44,13 @@ def path_losses_on_cuda(
     high: Tensor,
     value: Tensor,
     column: Tensor | None,
-    pure: Callable[[Tensor], Tensor],
+    in_torch: Callable[[Tensor], Tensor],
 ) -> Tensor:
     """(B,) losses along paths: (B, C) float32 logits and what :class:`hace.losses.fused_linear.PathRanges` holds.
 
-    ``pure`` computes the same in plain PyTorch: it serves second derivatives, and takes over when Triton fails.
+    ``in_torch`` computes the same in plain PyTorch: it serves second derivatives, and takes over when Triton fails.
     """
-    return _PathLoss.apply(z, low, high, value, column, pure)  # type: ignore[return-value]
+    return _PathLoss.apply(z, low, high, value, column, in_torch)  # type: ignore[return-value]
 
 
 def block_and_warps(columns: int) -> tuple[int, int]:
@@ -79,21 +80,21 @@ def _launched(name: str, z: Tensor, path: tuple[Any, ...], *rest: Tensor) -> boo
 
 class _PathLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z, low, high, value, column, pure) -> Tensor:  # type: ignore[no-untyped-def, override]
+    def forward(ctx, z, low, high, value, column, in_torch) -> Tensor:  # type: ignore[no-untyped-def, override]
         path = (column, low.contiguous(), high.contiguous(), value.contiguous())
         levels = (len(z), low.shape[1] + 1)
         top, total = (torch.empty(levels, dtype=torch.float64, device=z.device) for _ in range(2))
         loss = z.new_empty(len(z))
         ctx.save_for_backward(z, top, total)
-        ctx.path, ctx.pure = path, pure
-        ctx.served = _launched("path_forward", z.detach().contiguous(), path, loss, top, total)
-        return loss if ctx.served else pure(z)
+        ctx.path, ctx.in_torch = path, in_torch
+        ctx.launched = _launched("path_forward", z.detach().contiguous(), path, loss, top, total)
+        return loss if ctx.launched else in_torch(z)
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
         z, top, total = ctx.saved_tensors
         again = torch.is_grad_enabled()  # the gradient is to be differentiated again
-        if ctx.served and not again:
+        if ctx.launched and not again:
             grad = torch.empty_like(z, memory_format=torch.contiguous_format)
             slopes = (outer[0].contiguous(), grad, top, total)
             if _launched("path_backward", z.detach().contiguous(), ctx.path, *slopes):
@@ -101,5 +102,5 @@ class _PathLoss(torch.autograd.Function):
         with torch.enable_grad():
             z = z if again else z.detach().requires_grad_()
             # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
-            (grad,) = torch.autograd.grad(ctx.pure(z), z, torch.ones_like(outer[0]), create_graph=again)
+            (grad,) = torch.autograd.grad(ctx.in_torch(z), z, torch.ones_like(outer[0]), create_graph=again)
         return grad * outer[0][:, None], *(None,) * 5
