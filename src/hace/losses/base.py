@@ -119,7 +119,7 @@ class HierarchicalLoss(ConstantModule, ABC):
             return self._mean_over_items(input, target, num_items_in_batch)
         losses = self._kernel_losses(input, target)  # of nearly every call, which is a flat batch already
         if losses is not None:
-            return self._reduce(losses, target.shape)
+            return losses if losses.ndim == 0 else self._reduce(losses, target.shape)
         z, target, shape = self._flattened(input, target)
         if target.is_floating_point():
             losses = self._soft_losses(z, target)
@@ -132,9 +132,11 @@ class HierarchicalLoss(ConstantModule, ABC):
 
         They only need to be added up: they are 0 where ignored and divided by the mean's denominator. Or they are that sum.
         """
-        if not kernel_supports(z, labels) or labels.dtype is not torch.int64 or labels.ndim != 1:
+        if labels is None or not kernel_supports(z, labels):
             return None
-        if len(labels) == 0 or z.shape != (len(labels), self._num_outputs):
+        if labels.dtype is not torch.int64 or labels.ndim != 1 or labels.numel() == 0:
+            return None
+        if z.shape != (labels.shape[0], self._num_outputs):
             return None
         call = self._supported_call() if compiling() else self.cached("kernel call", self._supported_call)
         if call is None:

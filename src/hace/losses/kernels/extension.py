@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hace.losses.kernels import torch_internals
-from hace.losses.kernels.torch_internals import compiling, exporting, is_eager
+from hace.losses.kernels.torch_internals import compiling, exporting, untraced_and_plain
 
 _INTERFACE = 11  # of the extension this package is written for: a build of other source takes other arguments
 
@@ -67,13 +67,11 @@ def kernel_supports(z: Tensor, *others: Tensor | None, gradient: bool = True) ->
     if not switched_on or module is None or not isinstance(z, Tensor) or z.dtype is not torch.float32:
         return False
     if compiling():
-        on_cpu = all(
-            tensor is None or (isinstance(tensor, Tensor) and tensor.is_cpu) for tensor in (z, *others)
-        )
+        on_cpu = all(t is None or (isinstance(t, Tensor) and t.is_cpu) for t in (z, *others))
         return gradient and on_cpu and not exporting()
     if not gradient and z.requires_grad and torch.is_grad_enabled():
         return False
-    return is_eager(z, *others)
+    return untraced_and_plain((z, *others))
 
 
 def address(tensor: Tensor | None) -> int:

@@ -5,7 +5,7 @@ The gradient of a loss is made together with its value.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -52,24 +52,6 @@ def prepare_call(
 def tree_places(level: Tensor) -> Tensor:
     """Where a tree's inner nodes and leaves are; a call without this list makes it."""
     return torch.frombuffer(extension.module.tree_places(address(level), len(level)), dtype=torch.int32)
-
-
-def kernel_loss(
-    z: Tensor, call: KernelCall, labels: Tensor | None, ignore_index: int, reduction: str, in_torch: Any
-) -> Tensor:
-    """(B,) losses by the kernel, 0 where ignored and divided by the mean's denominator; or, but in a graph, their sum.
-
-    Without labels they belong to the masses of the call. ``in_torch`` computes (B,) losses from logits and labels in plain
-    PyTorch, for second derivatives.
-    """
-    if compiling():
-        needed = torch.is_grad_enabled() and z.requires_grad
-        tensors = [z.new_empty(0) if t is None else t for t in call.tensors]
-        numbers = [*call.numbers, call.labels]
-        return _loss_op(
-            z, labels, ignore_index, reduction, call.function, tensors, numbers, call.weight, needed
-        )[0]
-    return _KernelLoss.apply(z, call, labels, ignore_index, reduction, in_torch)  # type: ignore[return-value]
 
 
 def raise_bad_target(value: float, labels: int, ignore_index: int) -> None:
@@ -134,6 +116,29 @@ class _KernelLoss(SingleLevelFunction):
         return grad, None, None, None, None, None
 
 
+def kernel_loss(
+    z: Tensor,
+    call: KernelCall,
+    labels: Tensor | None,
+    ignore_index: int,
+    reduction: str,
+    in_torch: Callable[[Tensor, Any], Tensor],
+) -> Tensor:
+    """(B,) losses by the kernel, 0 where ignored and divided by the mean's denominator; or their sum, for a mean or a sum.
+
+    Args:
+        z: (B, C) logits.
+        call: the loss.
+        labels: (B,) labels, contiguous; None: the call has its own masses, and their losses are not reduced.
+        ignore_index: label of samples that do not count.
+        reduction: ``"none"``, ``"mean"`` or ``"sum"``.
+        in_torch: computes (B,) losses from logits and labels in plain PyTorch, for second derivatives.
+    """
+    if compiling():
+        return _graph_loss(z, call, labels, ignore_index, reduction)
+    return _KernelLoss.apply(z, call, labels, ignore_index, reduction, in_torch)  # type: ignore[return-value]
+
+
 def _differentiable_gradient(ctx: Any) -> Tensor:
     """The gradient of the sum as a graph of its own, in plain PyTorch."""
     (z,) = ctx.saved_tensors
@@ -157,6 +162,18 @@ def _labels_of(ctx: Any) -> Tensor | None:
     """The labels as they were."""
     copy = ctx.rest[1]
     return None if copy is None else torch.frombuffer(bytearray(copy), dtype=torch.int64)
+
+
+def _graph_loss(
+    z: Tensor, call: KernelCall, labels: Tensor | None, ignore_index: int, reduction: str
+) -> Tensor:
+    """(B,) losses as an operator in a graph of ``torch.compile``."""
+    needed = torch.is_grad_enabled() and z.requires_grad
+    tensors = [z.new_empty(0) if t is None else t for t in call.tensors]
+    numbers = [*call.numbers, call.labels]
+    return _loss_op(z, labels, ignore_index, reduction, call.function, tensors, numbers, call.weight, needed)[
+        0
+    ]
 
 
 # Schemas are spelled out: torch 2.4 cannot read them from annotations that are strings. An empty tensor stands for None, and
