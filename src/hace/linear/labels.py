@@ -15,7 +15,6 @@ they could hide (:class:`HiddenClasses`).
 
 from __future__ import annotations
 
-import copy
 import reprlib
 import sys
 from collections.abc import Mapping, Sequence
@@ -376,8 +375,7 @@ def coarse_loss(loss: HierarchicalLoss, hidden: HiddenClasses) -> HierarchicalLo
     labels = torch.from_numpy(np.unique(hidden.matrix.nonzero()[0]).astype(np.int64))
     if not len(labels):
         return loss
-    limited = copy.deepcopy(loss)
-    limited.reduction = "none"
+    limited = loss.reduced_by("none")
     limited.register_forward_pre_hook(hidden)
     finite = limited(torch.zeros(len(labels), loss.num_outputs, dtype=torch.float64), labels).isfinite().all()
     return limited if bool(finite) else loss

@@ -87,10 +87,20 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
 
 def is_eager(*tensors: Tensor | None) -> bool:
     """Whether torch computes with these tensors here and now, in plain memory of the CPU: a decision may depend on values."""
-    if compiling() or transformed():
+    return not compiling() and untraced_and_plain(tensors)
+
+
+def untraced_and_plain(tensors: tuple[Tensor | None, ...]) -> bool:
+    """The same outside of a compilation: not `transformed`, and each tensor `is_plain`.
+
+    Both are written out, for a call of them costs a hundredth of a small head's step.
+    """
+    if missing:
+        return False
+    keys = _dispatch_tls_local_include_set()  # pyright: ignore[reportPossiblyUnboundVariable]
+    if _value(keys) not in _EAGER_KEYS or forward_ad._current_level >= 0:
         return False
     for tensor in tensors:
-        # `is_plain`, written out: a call costs a hundredth of a small head's step
         if tensor is not None and not (
             type(tensor) in _TENSOR_TYPES
             and _value(_dispatch_keys(tensor)) in _PLAIN_ON_CPU  # pyright: ignore[reportPossiblyUnboundVariable]
