@@ -16,6 +16,8 @@ from hace.data import DATASETS as DATASETS
 from hace.data import Dataset as Dataset
 from hace.data import Samples as Samples
 from hace.data import load_dataset as load_dataset
+from hace.data.consensus import Consensus as Consensus
+from hace.data.consensus import consensus as consensus
 from hace.decisions import fit_temperature as fit_temperature
 from hace.decisions import guaranteed_threshold as guaranteed_threshold
 from hace.decisions import predict as predict

@@ -1,0 +1,148 @@
+"""Several opinions about each sample, at mixed ranks: one answer that enough of them support.
+
+A vote for a node supports the node and all above it. With
+
+    support(v)   votes for v or for a node below it
+    against(v)   votes for nodes that are neither below v nor above it
+    score(v)     support(v) / (support(v) + against(v))
+
+the consensus is the deepest node with at least two supporters whose score is above the share asked for. A vote for an ancestor of
+v is neither for nor against v. With two thirds this is how iNaturalist finds the community taxon, but for its explicit
+disagreements, in which people say that they doubt the finer name.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hace.checks import check_number
+from hace.errors import DataError, listed
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.names import known_names
+
+
+@dataclass(frozen=True, eq=False)
+class Consensus:
+    """The answer of each sample, and how far people agree.
+
+    Attributes:
+        hierarchy: The classes.
+        samples: What the samples are called.
+        nodes: (M,) node indices; -1 where no node has enough support.
+        support: (M,) votes for the node or below it; 0 without a node.
+        votes: For each sample the node indices of its votes.
+    """
+
+    hierarchy: Hierarchy
+    samples: Sequence[str]
+    nodes: np.ndarray
+    support: np.ndarray
+    votes: Sequence[np.ndarray]
+
+    @property
+    def ids(self) -> list[str | None]:
+        """The ids of the answers, None where there is none."""
+        return [None if v < 0 else self.hierarchy.nodes[v] for v in self.nodes.tolist()]
+
+    @cached_property
+    def soft_labels(self) -> np.ndarray:
+        """(M, n) shares of the votes over the leaves, for losses that take soft targets.
+
+        A vote for an inner node is shared like the votes for leaves below it, evenly where there are none.
+        """
+        return np.stack([_leaf_shares(self.hierarchy, votes) for votes in self.votes])
+
+    def agreement(self) -> dict[int, float]:
+        """For each level the share of pairs of votes on the same sample that name the same node there.
+
+        Pairs count at levels that both votes reach.
+        """
+        same: Counter[int] = Counter()
+        pairs: Counter[int] = Counter()
+        for votes in self.votes:
+            paths = [_downward(self.hierarchy, v) for v in votes.tolist()]
+            for i, one in enumerate(paths):
+                for other in paths[:i]:
+                    for level in range(min(len(one), len(other))):
+                        pairs[level + 1] += 1
+                        same[level + 1] += one[level] == other[level]
+        return {level: same[level] / pairs[level] for level in sorted(pairs)}
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row per sample: sample, label, support, votes; the label is "" where there is none."""
+        return [
+            {"sample": sample, "label": id or "", "support": int(support), "votes": len(votes)}
+            for sample, id, support, votes in zip(
+                self.samples, self.ids, self.support, self.votes, strict=True
+            )
+        ]
+
+
+def consensus(
+    votes: Mapping[str, Sequence[str]], hierarchy: Hierarchy, *, agree: float = 2 / 3, least: int = 2
+) -> Consensus:
+    """One node per sample from several opinions at mixed ranks; see this module.
+
+    Args:
+        votes: For each sample the nodes that people chose: ids, or names that only one node has.
+        hierarchy: The classes; a tree or a forest.
+        agree: The score that the answer must exceed, from 0.5 up to (but not including) 1.
+        least: How many votes the answer must have.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
+        >>> consensus({"a": ["husky", "husky", "dog"], "b": ["husky", "beagle", "dog"], "c": ["husky", "tabby"]}, h).ids
+        ['husky', 'dog', None]
+    """
+    check_number("agree", agree, "from 0.5 up to, but not including, 1", 0.5 <= agree < 1)
+    check_number("least", least, "at least 1", least >= 1)
+    if not hierarchy.is_tree:
+        raise DataError("hierarchy must be a tree or a forest: on a DAG a vote has several paths to the top.")
+    known = known_names(hierarchy)
+    unknown = sorted({name for names in votes.values() for name in names if name not in known})
+    if unknown:
+        raise DataError(f"votes must be nodes of the hierarchy. Got {listed(unknown, 5)}.")
+    indices = [np.array([known[name] for name in names], dtype=np.int64) for names in votes.values()]
+    answers = [_deepest_supported(hierarchy, v, agree, least) for v in indices]
+    nodes, support = np.array(answers, dtype=np.int64).reshape(-1, 2).T
+    return Consensus(hierarchy, list(votes), nodes, support, indices)
+
+
+def _deepest_supported(h: Hierarchy, votes: np.ndarray, agree: float, least: int) -> tuple[int, int]:
+    """The node and its support; (-1, 0) where none has enough."""
+    paths = [_downward(h, v) for v in votes.tolist()]
+    support = Counter(node for path in paths for node in path)
+    best = (-1, 0)
+    for path in paths:
+        for depth, node in enumerate(path):
+            compatible = sum(set(other) <= set(path[: depth + 1]) and node not in other for other in paths)
+            against = len(paths) - support[node] - compatible
+            scored = support[node] > agree * (support[node] + against)
+            if scored and support[node] >= least and (best[0] < 0 or h.depths[node] > h.depths[best[0]]):
+                best = (node, support[node])
+    return best
+
+
+def _downward(h: Hierarchy, v: int) -> list[int]:
+    """The nodes from the top down to a node, the root of the whole hierarchy left out."""
+    path = [h.index(id) for id in reversed(h.path(h.nodes[v]))]
+    return path[1:] if h.rooted and len(path) > 1 else path
+
+
+def _leaf_shares(h: Hierarchy, votes: np.ndarray) -> np.ndarray:
+    """(n,) the votes as a distribution over the leaves."""
+    shares = np.zeros(h.num_leaves)
+    labels = h.labels[votes]
+    np.add.at(shares, labels[labels >= 0], 1.0)
+    at_leaves = shares.copy()
+    for v in votes[labels < 0].tolist():
+        below = [h.labels[h.index(id)] for id in h.descendants(h.nodes[v]) if h.labels[h.index(id)] >= 0]
+        weights = at_leaves[below] if at_leaves[below].sum() > 0 else np.ones(len(below))
+        shares[below] += weights / weights.sum()
+    return shares / max(shares.sum(), 1)
