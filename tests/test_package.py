@@ -27,6 +27,7 @@ def listed_layers() -> tuple[str, ...]:
 LAYERS = listed_layers()
 PUBLIC = {
     "ConfigError",
+    "Consensus",
     "DATASETS",
     "DataError",
     "Dataset",
@@ -96,6 +97,7 @@ PUBLIC = {
     "write_hierarchy",
     "write_report",
     *hace.losses.registry.CLASSES,
+    "consensus",
 }
 
 NOT_AT_IMPORT = {

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hace.cli import main
 from hace.data.consensus import consensus
 from hace.errors import ConfigError, DataError
+from hace.formats import write_hierarchy
 from hace.hierarchy import Hierarchy
 
 H = Hierarchy.from_paths(
@@ -90,3 +94,16 @@ def test_bad_input_is_named() -> None:
     with pytest.raises(DataError, match="must be a tree or a forest"):
         consensus({}, Hierarchy.from_edges([("a", "x"), ("b", "x")]))
     assert consensus({}, H).ids == []
+
+
+def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_hierarchy(H, tmp_path / "tree.csv")
+    votes = tmp_path / "votes.csv"
+    votes.write_text("sample,who,label\na,1,Senna tora\na,2,Senna obtusifolia\nb,1,Rosa canina\n")
+    command = ["consensus", str(votes), "--hierarchy", str(tmp_path / "tree.csv")]
+    assert main([*command, "--out", str(tmp_path / "labels.csv")]) == 0
+    assert (tmp_path / "labels.csv").read_text() == "sample,label,support,votes\na,Senna,2,2\nb,,0,1\n"
+    assert "1 of 2 samples have an answer." in capsys.readouterr().err
+    votes.write_text("sample,label\na,\n")
+    assert main(command) == 2
+    assert "line 2: sample and label must be given" in capsys.readouterr().err

@@ -77,6 +77,7 @@ COMMANDS = (
     Command("demo", COMPARE, "does the hierarchy help? a study in two minutes", "--workers"),
     Command("hierarchy", PARTS, "summarise, convert or draw a hierarchy", "the number of nodes"),
     Command("data", PARTS, "describe, download or check a dataset", "the size of the dataset"),
+    Command("consensus", PARTS, "one answer from several opinions at mixed ranks", "the number of votes"),
     Command("features", PARTS, "compute the features of a frozen model", "--batch-size or --workers"),
     Command(
         "probe", PARTS, "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"

@@ -13,6 +13,7 @@ disagreements, in which people say that they doubt the finer name.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from typing import Any
 import numpy as np
 
 from hace.checks import check_number
-from hace.errors import DataError, listed
+from hace.errors import DataError, FormatError, listed
+from hace.files.documents import read_rows
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names
 
@@ -112,6 +114,27 @@ def consensus(
     answers = [_deepest_supported(hierarchy, v, agree, least) for v in indices]
     nodes, support = np.array(answers, dtype=np.int64).reshape(-1, 2).T
     return Consensus(hierarchy, list(votes), nodes, support, indices)
+
+
+def read_votes(
+    path: str | os.PathLike[str], sample: str = "sample", label: str = "label"
+) -> dict[str, list[str]]:
+    """The votes for each sample, from a CSV or TSV table with a line for each vote."""
+    header, rows = read_rows(path)
+    for option, column in (("sample_column", sample), ("label_column", label)):
+        if column not in header:
+            raise FormatError(f"{path}: {option} must be one of {listed(header, 20)}. Got {column!r}.")
+    votes: dict[str, list[str]] = {}
+    for line, row in rows:
+        name, node = row[sample].strip(), row[label].strip()
+        if not name or not node:
+            raise FormatError(
+                f"{path}, line {line}: {sample} and {label} must be given. Got {name!r} and {node!r}."
+            )
+        votes.setdefault(name, []).append(node)
+    if not votes:
+        raise FormatError(f"{path}: must have a line for each opinion. Got none.")
+    return votes
 
 
 def _deepest_supported(h: Hierarchy, votes: np.ndarray, agree: float, least: int) -> tuple[int, int]:
