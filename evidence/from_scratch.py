@@ -31,7 +31,7 @@ from hace.errors import HaceError
 from hace.files.weights import read_state_dict
 from hace.files.writing import is_held
 from hace.lab.runs.config import DataConfig, TrainConfig
-from hace.lab.runs.run import Run, read_run
+from hace.lab.runs.run import MANIFEST, Run, read_run
 from hace.lab.study.presets import METHODS
 from hace.lab.train.train import saved_step, train
 
@@ -179,7 +179,7 @@ def collect(args: argparse.Namespace) -> None:
     RECORDS.mkdir(parents=True, exist_ok=True)
     for planned_run in planned():
         folder = args.work / planned_run.name
-        if _recorded(planned_run) or not (folder / "result.json").exists():
+        if _recorded(planned_run) or not (folder / MANIFEST).exists():
             continue
         document = record(planned_run, read_run(folder))
         target = RECORDS / f"{planned_run.name}.json"

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from hace.files.writing import json_bytes
-from hace.lab.runs.run import sealed
+from hace.lab.runs.run import MANIFEST, RESULT, RUN, write_manifest
 
 
 def edit_json(path: Path, **values: object) -> None:
@@ -14,10 +13,9 @@ def edit_json(path: Path, **values: object) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
 
 
-def reseal(folder: Path, **values: object) -> None:
-    """Seal a run again after an edit, with the hashes of its files as they are: what lies behind the seal is then reached."""
-    result = {**json.loads((folder / "result.json").read_text()), **values}
-    data = json.loads((folder / "run.json").read_text())["data"]
-    rest = {key: value for key, value in result.items() if key not in ("seal", "files")}
-    files = [folder / name for name in result["files"] if (folder / name).is_file()]
-    (folder / "result.json").write_bytes(json_bytes(sealed(rest, data, files)))
+def rehash(folder: Path, **values: object) -> None:
+    """Write a run's result and manifest again after an edit: what lies behind the hashes is then reached."""
+    edit_json(folder / RESULT, **values)
+    manifest = json.loads((folder / MANIFEST).read_text())
+    there = [name for name in manifest["files"] if (folder / name).is_file()]
+    write_manifest(folder, json.loads((folder / RUN).read_text())["id"], there)

@@ -19,7 +19,7 @@ from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.serve.load_run import rescored
-from tests.run_files import edit_json, reseal
+from tests.run_files import edit_json, rehash
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}
 
@@ -271,11 +271,11 @@ def test_folders_without_a_model(
     assert "weights.safetensors is missing. The command that made the run makes it again." in refused(
         capsys, copy
     )
-    reseal(copy)
+    rehash(copy)
     assert "has no weights.safetensors: it kept only its result" in refused(capsys, copy)
-    reseal(copy, status="diverged")
+    rehash(copy, status="diverged")
     assert "has no model: its training diverged" in refused(capsys, copy)
-    (copy / "result.json").unlink()
+    (copy / "manifest.json").unlink()
     assert "is not finished" in refused(capsys, copy)
 
 
@@ -286,19 +286,19 @@ def test_weights_of_another_run(runs: dict[str, Run], tmp_path: Path) -> None:
     weights, hierarchy = load_file(path), runs["standard"].hierarchy.fingerprint
     assert set(weights) == {"weight", "bias", "mean", "std"}
     save_file({k: weights[k] for k in ("weight", "bias")}, path, {"hierarchy": hierarchy})
-    reseal(copy)
+    rehash(copy)
     with pytest.raises(FormatError, match=r"must hold mean and std .* train the run again"):
         rescored(copy)
     save_file(weights, path, {"hierarchy": "0" * 64})
-    reseal(copy)
+    rehash(copy)
     with pytest.raises(FormatError, match=f"its fingerprint is 000000000000, the run's {hierarchy[:12]}"):
         rescored(copy)
     save_file({**weights, "weight": weights["weight"][1:].clone()}, path, {"hierarchy": hierarchy})
-    reseal(copy)
+    rehash(copy)
     with pytest.raises(FormatError, match=r"its loss has 12 outputs, the weights have shape \(11, 6\)"):
         rescored(copy)
     path.write_bytes(b"\x08" + bytes(20))
-    reseal(copy)
+    rehash(copy)
     with pytest.raises(FormatError, match="is damaged"):
         rescored(copy)
     assert read_run(copy).status == "finished"

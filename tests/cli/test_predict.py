@@ -29,7 +29,7 @@ from hace.lab.serve.load_run import Vision
 from hace.lab.serve.predictor import Predictor, Question
 from hace.lab.train.train import train
 from tests.backbone_files import COMMAND, SIZE, VIT, save_weights, toy_images
-from tests.run_files import reseal
+from tests.run_files import rehash
 
 NAMES = {
     "a": "=1+1",
@@ -513,11 +513,11 @@ def test_what_is_no_run(place: Path, tmp_path: Path, capsys: pytest.CaptureFixtu
         (copy / "weights.safetensors").write_bytes(content)
         assert "weights.safetensors was changed after it was written" in refused(capsys, copy, images)
         write_hierarchy(Hierarchy.flat(["x", "y"]), copy / "hierarchy.json")
-        reseal(copy)
+        rehash(copy)
         assert "is not the hierarchy that the run was made with" in refused(capsys, copy, images)
-        reseal(copy, status="diverged")
+        rehash(copy, status="diverged")
         assert "has no model: its training diverged" in refused(capsys, copy, images)
-        (copy / "result.json").unlink()
+        (copy / "manifest.json").unlink()
         assert "is not finished" in refused(capsys, copy, images)
 
 

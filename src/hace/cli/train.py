@@ -59,7 +59,8 @@ def train(
       torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
       hace train --list                                               the paper's recipes, with what to expect
 
-    --out gets config.json, log.jsonl (one line per epoch), weights.safetensors and result.json; while it runs, checkpoints too.
+    --out gets config.json, log.jsonl (one line per epoch), weights.safetensors, result.json and manifest.json, which
+    comes last; while it runs, checkpoints too.
     Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 
     Args:

@@ -108,7 +108,9 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [25, pytest.param(250, marks=pytest.mark.long)])
-@pytest.mark.parametrize("file", ["study.json", "run.json", "config.json", "result.json", "hierarchy.json"])
+@pytest.mark.parametrize(
+    "file", ["study.json", "run.json", "config.json", "result.json", "hierarchy.json", "manifest.json"]
+)
 def test_any_edit_is_a_report_or_a_message(study: Path, file: str, count: int) -> None:
     path = study / file if file == "study.json" else next((study / "runs").glob(f"*/{file}"))
     kept = path.read_text()

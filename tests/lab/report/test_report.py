@@ -185,7 +185,7 @@ def test_broken_and_foreign_runs_are_left_out_and_listed(
     assert finals[0] is not None
     assert finals[1] is not None
     (finals[0].folder / "result.json").write_text('{"id": "')
-    (finals[1].folder / "result.json").unlink()
+    (finals[1].folder / "manifest.json").unlink()
     (folder / "runs" / "notes").mkdir()
     (folder / "runs" / "readme.txt").write_text("mine")
     assert main(["report", str(folder), "--quiet"]) == 0

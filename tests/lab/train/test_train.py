@@ -22,7 +22,7 @@ from hace.lab.serve.load_run import load_trained
 from hace.lab.train import loop
 from hace.lab.train.loop import ProcessGroup, Training, build_optimizer, schedule_factor, update_average
 from hace.lab.train.train import train
-from tests.run_files import edit_json, reseal
+from tests.run_files import edit_json, rehash
 from tests.train_cases import OPTIONS, end_state, log_of, tiny
 
 
@@ -311,7 +311,7 @@ def test_a_trained_model_gives_the_runs_own_numbers(head: Any, tmp_path: Path) -
         outcome.predictions()["confidence"], run.predictions()["confidence"], atol=1e-5
     )
     edit_json(tmp_path / "run.json", data={**run.about["data"], "hierarchy": "0" * 64})
-    reseal(tmp_path)
+    rehash(tmp_path)
     with pytest.raises(FormatError, match="was trained on another hierarchy"):
         load_trained(tmp_path)
 

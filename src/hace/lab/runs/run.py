@@ -7,19 +7,18 @@ log.jsonl            one JSON object per epoch
 weights.safetensors  the model
 tree.json            the tree of the loss, where that was made from the training samples
 predictions.safetensors   a few numbers per sample of the evaluated split
-result.json          how it ended, all metrics, size and sha256 of the files above, and a seal: the sha256 of itself and of what
-                     run.json says about the data
+result.json          how it ended, and all metrics
+manifest.json        the sha256 of every file above but the log
 calibration.json     what `hace calibrate` found: a temperature, thresholds, and what they are good for
 
-Every file appears whole or not at all, and the result comes last: a run with a result is finished. The run's id covers the
-configuration. The log is not checked; `seconds` are not sealed, so that the results of two machines differ in nothing else.
+Every file appears whole or not at all, and the manifest comes last: a run with a manifest is finished. A file whose hash is
+another is an error for whoever reads it, and a reason to make the run again for whoever starts it. The id covers the
+configuration.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -27,7 +26,7 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import Tensor
@@ -53,17 +52,28 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.config import ProbeConfig, RunConfig, TrainConfig
 from hace.settings import from_dict
 
+_T = TypeVar("_T")
 RUN_FORMAT = 3
 KINDS: dict[str, type[RunConfig]] = {config.kind: config for config in (ProbeConfig, TrainConfig)}
-RUN, CONFIG, HIERARCHY, LOG, RESULT = "run.json", "config.json", "hierarchy.json", "log.jsonl", "result.json"
-WEIGHTS, PREDICTIONS = "weights.safetensors", "predictions.safetensors"
-CALIBRATION, TREE = "calibration.json", "tree.json"
-CHECKPOINTS, TENSORBOARD = "checkpoints", "tensorboard"
+RUN = "run.json"
+CONFIG = "config.json"
+HIERARCHY = "hierarchy.json"
+LOG = "log.jsonl"
+WEIGHTS = "weights.safetensors"
+TREE = "tree.json"
+PREDICTIONS = "predictions.safetensors"
+RESULT = "result.json"
+MANIFEST = "manifest.json"
+CALIBRATION = "calibration.json"
+CHECKPOINTS = "checkpoints"
+TENSORBOARD = "tensorboard"
 AGAIN = "The command that made the run makes it again."
-_FILES = (RUN, CONFIG, HIERARCHY, LOG, WEIGHTS, PREDICTIONS, TREE, RESULT, CALIBRATION)
-_OWN = {*_FILES, CHECKPOINTS, TENSORBOARD}
-_BEFORE_RUN = {CONFIG, HIERARCHY}  # written before run.json
-_UNSEALED = ("seal", "seconds")
+_FINGERPRINTS = ("fingerprint", "hierarchy")
+_ALWAYS = (RUN, CONFIG, HIERARCHY, RESULT)  # in every manifest
+_SOMETIMES = (WEIGHTS, PREDICTIONS, TREE)
+_WRITTEN_AT_THE_END = (MANIFEST, RESULT, *_SOMETIMES, CALIBRATION)
+_WRITTEN_BEFORE_RUN = {CONFIG, HIERARCHY}
+_OWN = {*_ALWAYS, *_WRITTEN_AT_THE_END, LOG, CHECKPOINTS, TENSORBOARD}
 
 
 @dataclass(frozen=True)
@@ -102,19 +112,28 @@ class Run:
         return self.about["id"]
 
     @cached_property
+    def files(self) -> Mapping[str, str]:
+        """The sha256 of each file by name, from the manifest; empty while the run is not finished."""
+        path = self.folder / MANIFEST
+        if not path.is_file():
+            return {}
+        manifest = _read_object(path)
+        files = manifest.get("files")
+        names = set(files) if isinstance(files, dict) else set()
+        if manifest.get("id") != self.id or not set(_ALWAYS) <= names <= {*_ALWAYS, *_SOMETIMES}:
+            raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
+        return dict(files or {})
+
+    @cached_property
     def result(self) -> Mapping[str, Any] | None:
         """The content of result.json; None while the run is not finished."""
-        path = self.folder / RESULT
-        if not path.is_file():
+        if not self.files:
             return None
-        result = _read_object(path)
-        if result.get("id") != self.id or result.get("status") not in ("finished", "diverged"):
-            raise FormatError(f"{path} belongs to another run, or is damaged. {AGAIN}")
-        if result.get("seal") != _seal(result, self.about["data"]):
-            rule = "its seal must be the hash of its content"
-            raise FormatError(f"{path} was changed after it was written: {rule}. {AGAIN}")
-        for name, known in result["files"].items():
-            _check_size(self.folder / name, known)
+        for name in (RUN, CONFIG):  # they were read before the manifest
+            self._check(name)
+        result = self._load(RESULT, _read_object)
+        if result.get("status") not in ("finished", "diverged"):
+            raise FormatError(f"{self.folder / RESULT} does not say how the run ended. {AGAIN}")
         return result
 
     @property
@@ -125,7 +144,7 @@ class Run:
     @property
     def keeps(self) -> bool:
         """Whether weights and predictions are beside the result; a search keeps neither."""
-        return bool({WEIGHTS, PREDICTIONS} & set((self.result or {}).get("files", ())))
+        return WEIGHTS in self.files or PREDICTIONS in self.files
 
     @cached_property
     def hierarchy(self) -> Hierarchy:
@@ -160,10 +179,11 @@ class Run:
     def weights(self) -> dict[str, Tensor]:
         """The model's tensors."""
         tensors, metadata = self._load(WEIGHTS, read_safetensors)
-        found, own = str(metadata.get("hierarchy")), self.about["data"]["hierarchy"]
-        if found != own:
+        theirs = str(metadata.get("hierarchy"))
+        own = self.about["data"]["hierarchy"]
+        if theirs != own:
             raise FormatError(
-                f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {found[:12]}, the run's "
+                f"{self.folder / WEIGHTS} was trained on another hierarchy: its fingerprint is {theirs[:12]}, the run's "
                 f"{own[:12]}."
             )
         return tensors
@@ -173,78 +193,77 @@ class Run:
         return self._load(PREDICTIONS, read_safetensors_arrays)[0]
 
     def verify(self) -> None:
-        """Check every file of a finished run against the hashes in its result."""
-        for name, known in (self.result or {}).get("files", {}).items():
-            _check_hash(self.folder / name, known)
+        """Compare every file of a finished run with the manifest."""
+        for name in self.files:
+            self._check(name)
 
-    def _load(self, name: str, load: Callable[[Path], Any]) -> Any:
+    def _check(self, name: str) -> None:
+        """Compare a file with the manifest."""
         path = self.folder / name
         if not path.is_file():
-            state = "it kept only its result" if self.result is not None else "it is not finished"
+            raise FormatError(f"{path} is missing. {AGAIN}")
+        status = path.stat()
+        if _hash_of(path, status.st_size, status.st_mtime_ns) != self.files[name]:
+            raise FormatError(f"{path} was changed after it was written: its sha256 is another. {AGAIN}")
+
+    def _load(self, name: str, load: Callable[[Path], _T]) -> _T:
+        """What a reader makes of a file in the manifest."""
+        if name not in self.files:
+            state = "it kept only its result" if self.files else "it is not finished"
             raise FormatError(f"{self.folder} has no {name}: {state}.")
-        known = (self.result or {}).get("files", {}).get(name)
-        if known is not None:
-            _check_hash(path, known)
+        self._check(name)
         try:
-            return load(path)
+            return load(self.folder / name)
         except FormatError as error:
             raise FormatError(f"{error} {AGAIN}") from error
+
+
+class OtherVersionError(FormatError):
+    """A run of another version of hace, which may read it."""
 
 
 def read_run(folder: str | Path) -> Run:
     """Open a run directory.
 
-    The result's seal and the sizes of files are checked at once, hashes when a file is loaded or by :meth:`Run.verify`.
+    The result is compared with its hash at once, other files when they are loaded or by :meth:`Run.verify`.
 
     Raises:
         FormatError: Not a run, or a damaged one; the message says what is wrong.
     """
-    run = open_run(Path(folder))
+    run = _open_run(Path(folder))
     _ = run.result
     return run
 
 
-def open_run(folder: Path) -> Run:
+def _open_run(folder: Path) -> Run:
     """A run directory whose result is not looked at yet."""
     if not (folder / RUN).is_file():
         raise FormatError(f"{folder} must be a run directory. It has no {RUN}.")
-    refuse_links(folder)
     about = _read_object(folder / RUN)
     kind = about.get("kind")
     if about.get("format") != RUN_FORMAT or not isinstance(kind, str) or kind not in KINDS:
-        found = f"format {about.get('format')!r}, kind {kind!r}"
-        raise FormatError(f"{folder / RUN} is not of this version: {found}.")
+        got = f"format {about.get('format')!r}, kind {kind!r}"
+        raise OtherVersionError(f"{folder / RUN} is not of this version: {got}.")
     data = about.get("data")
-    prints = [data.get(key) for key in ("fingerprint", "hierarchy")] if isinstance(data, dict) else [None]
-    if not isinstance(data, dict) or not all(isinstance(value, str) for value in prints):
+    if not isinstance(data, dict) or not all(isinstance(data.get(key), str) for key in _FINGERPRINTS):
         raise FormatError(f"{folder / RUN} does not say which data the run saw. {AGAIN}")
-    for part, found in (("source of its data", data.get("source")), ("versions", about.get("made_with"))):
-        if not isinstance(found, (dict, type(None))):
+    for part, value in (("source of its data", data.get("source")), ("versions", about.get("made_with"))):
+        if not isinstance(value, (dict, type(None))):
             raise FormatError(f"{folder / RUN} is damaged: the {part} must be a mapping. {AGAIN}")
     try:
         config = from_dict(KINDS[kind], _read_object(folder / CONFIG))
     except ConfigError as error:
         raise FormatError(f"{folder / CONFIG} does not fit this version: {error}") from error
     if about.get("id") != config.identity(data["fingerprint"]):
-        found = about.get("id")
-        raise FormatError(f"{folder}: its configuration or data are not those of its id {found}. {AGAIN}")
+        raise FormatError(
+            f"{folder}: its configuration or data are not those of its id {about.get('id')}. {AGAIN}"
+        )
     return Run(folder, about, config)
-
-
-def refuse_links(folder: Path) -> None:
-    """Refuse links among the files of a run: whoever reads or writes a run must not reach files elsewhere."""
-    links = [entry.name for entry in os.scandir(folder) if entry.is_symlink()]
-    checkpoints = folder / CHECKPOINTS
-    if CHECKPOINTS not in links and checkpoints.is_dir():
-        links += [f"{CHECKPOINTS}/{entry.name}" for entry in os.scandir(checkpoints) if entry.is_symlink()]
-    own = sorted(name for name in links if name.split("/")[0] in _OWN or name.startswith("."))
-    if own:
-        raise FormatError(f"{folder / own[0]} must be a file of the run. Got a link. Remove it. {AGAIN}")
 
 
 def finished_run(folder: Path, say: Callable[[str], None] | None = None) -> Run | None:
     """The run in a folder if it is finished and every file is as written; None if it is missing or must be redone."""
-    if not (folder / RESULT).is_file():
+    if not (folder / MANIFEST).is_file():
         return None
     try:
         run = read_run(folder)
@@ -294,26 +313,34 @@ class RunWriter:
 
         Of `config`, settings that do not decide the result may have changed; `tree` is one made from the training samples.
         """
-        folder, data = self.run.folder, self.run.about["data"]
+        folder = self.run.folder
         contents: dict[str, bytes] = {}
         if weights is not None:
             from safetensors.torch import save
 
             tensors = {name: tensor.contiguous() for name, tensor in weights.items()}
-            contents[WEIGHTS] = save(tensors, {"hierarchy": data["hierarchy"]})
+            contents[WEIGHTS] = save(tensors, {"hierarchy": self.run.about["data"]["hierarchy"]})
         if predictions is not None:
             from safetensors.numpy import save as save_arrays
 
             contents[PREDICTIONS] = save_arrays(dict(predictions))
         if tree is not None:
             contents[TREE] = render_hierarchy(tree, "json").encode()
+        if config is not None:
+            contents[CONFIG] = json_bytes(config.to_dict())
+        contents[RESULT] = json_bytes({"id": self.run.id, **result})
+        with writing(folder):  # unfinished until all is there
+            (folder / MANIFEST).unlink(missing_ok=True)
         for name, content in contents.items():
             write_whole(folder / name, content)
-        if config is not None:
-            write_whole(folder / CONFIG, json_bytes(config.to_dict()))
-        document = sealed({"id": self.run.id, **result}, data, [folder / n for n in (HIERARCHY, *contents)])
-        write_whole(folder / RESULT, json_bytes(document))
+        write_manifest(folder, self.run.id, {*_ALWAYS, *contents})
         return read_run(folder)
+
+
+def write_manifest(folder: Path, run_id: str, names: Iterable[str]) -> None:
+    """Write the hashes of a run's files, which makes it a finished one."""
+    files = {name: sha256(folder / name) for name in sorted(names)}
+    write_whole(folder / MANIFEST, json_bytes({"id": run_id, "files": files}))
 
 
 @contextmanager
@@ -327,110 +354,92 @@ def start_run(
     folder = Path(folder)
     with writing(folder):
         own_folder(folder)
-    refuse_links(folder)
     with only_process(folder):
-        for place in (folder, folder / CHECKPOINTS):
-            for half in place.glob(f"{TEMPORARY}*"):  # of a process that was killed while it wrote
+        _remove_half_written(folder)
+        damage = _damage(folder, config, data)
+        if damage is not None:
+            _begin(folder, config, data, hierarchy)
+        yield RunWriter(read_run(folder), damage or "")
+
+
+def _remove_half_written(folder: Path) -> None:
+    """Remove what a process left that was killed while it wrote."""
+    for place in (folder, folder / CHECKPOINTS):
+        if not place.is_symlink():
+            for half in place.glob(f"{TEMPORARY}*"):
                 shutil.rmtree(half, ignore_errors=True)
-        fresh, damage = _begun(folder, config, data)
-        if fresh:
-            with writing(folder):  # the result first: unfinished from here on
-                for name in (RESULT, WEIGHTS, PREDICTIONS, TREE, CALIBRATION):
-                    (folder / name).unlink(missing_ok=True)
-            write_whole(folder / CONFIG, json_bytes(config.to_dict()))
-            write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())
-            about = {
-                "format": RUN_FORMAT,
-                "id": config.identity(data.fingerprint),
-                "kind": config.kind,
-                "data": asdict(data),
-                "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-                "made_with": environment.config(),
-            }
-            write_whole(folder / RUN, json_bytes(about))
-        yield RunWriter(read_run(folder), damage)
 
 
-def _begun(folder: Path, config: RunConfig, data: DataPrint) -> tuple[bool, str]:
-    """Whether a run has to start afresh, and what is wrong with one that was there."""
-    found = {p.name for p in folder.iterdir() if not p.name.startswith(".")}
-    if found <= _BEFORE_RUN:
-        return True, ""
-    if RUN not in found and not (found <= _OWN and _is_this(folder, config, data)):
-        raise ConfigError(
-            f"{folder} must be empty, new, or a run directory. It holds other files: {min(found - _BEFORE_RUN)}."
-        )
+def _damage(folder: Path, config: RunConfig, data: DataPrint) -> str | None:
+    """What is wrong with the run in a folder, so that it starts again; "" where there is none yet, None to go on with it.
+
+    Only a folder that is named by the run's id is known to be this run's, whatever is damaged in it.
+    """
+    names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
+    if names <= _WRITTEN_BEFORE_RUN:
+        return ""
+    is_own = folder.name == config.identity(data.fingerprint)
+    foreign = names - _OWN
+    if RUN not in names and (foreign or not is_own):
+        other = min(foreign or names - _WRITTEN_BEFORE_RUN)
+        raise ConfigError(f"{folder} must be empty, new, or a run directory. It holds other files: {other}.")
     try:
-        run = open_run(folder)
+        run = _open_run(folder)
+    except OtherVersionError:
+        raise
     except FormatError as error:
-        if not _is_this(folder, config, data):
-            raise
-        return True, str(error)
+        if is_own:
+            return str(error)
+        raise FormatError(f"{error} Remove the folder first.") from error
+    _refuse_other_run(run, config, data)
+    try:
+        if run.files:
+            run.verify()
+        else:
+            _ = run.hierarchy
+    except HaceError as error:
+        return str(error)
+    return None
+
+
+def _refuse_other_run(run: Run, config: RunConfig, data: DataPrint) -> None:
+    """Refuse a folder in which another configuration, or the same on other data, was begun."""
     changed = differences(run.config.deciding(), config.deciding())
     if run.config.kind != config.kind or changed:
         raise ConfigError(
             f"{run.folder} holds another run ({run.config.kind}). Changed: {'; '.join(changed) or 'its kind'}. "
             "Give another folder, or the same settings."
         )
-    if run.about["data"]["fingerprint"] != data.fingerprint:
+    before = run.about["data"]["fingerprint"]
+    if before != data.fingerprint:
         raise ConfigError(
-            f"{data.name}: the data are not those that {run.folder} was started with: their fingerprint was "
-            f"{run.about['data']['fingerprint'][:12]} and is {data.fingerprint[:12]}. Bring the old files back, or start a "
-            "new run."
+            f"{data.name}: the data are not those that {run.folder} was started with: their fingerprint was {before[:12]} and "
+            f"is {data.fingerprint[:12]}. Bring the old files back, or start a new run."
         )
-    try:
-        run.verify()
-    except HaceError as error:
-        return True, str(error)
-    return False, ""
 
 
-def _is_this(folder: Path, config: RunConfig, data: DataPrint) -> bool:
-    """Whether a damaged run directory is this run's: by the folder's name, the id in run.json, or else its settings."""
-
-    def read(name: str) -> dict[str, Any]:
-        try:
-            return _read_object(folder / name)
-        except FormatError:
-            return {}
-
-    about = read(RUN)
-    if about and about.get("format") != RUN_FORMAT:
-        return False  # of another version, which may read it
-    if config.identity(data.fingerprint) in (folder.name, about.get("id")):
-        return True
-    return not about and read(CONFIG) == json.loads(json_bytes(config.to_dict()))
+def _begin(folder: Path, config: RunConfig, data: DataPrint, hierarchy: Hierarchy) -> None:
+    """Write what a run begins with, in place of whatever an earlier one left."""
+    with writing(folder):  # the manifest first: unfinished from here on
+        for name in _WRITTEN_AT_THE_END:
+            (folder / name).unlink(missing_ok=True)
+    about = {
+        "format": RUN_FORMAT,
+        "id": config.identity(data.fingerprint),
+        "kind": config.kind,
+        "data": asdict(data),
+        "began": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        "made_with": environment.config(),
+    }
+    write_whole(folder / CONFIG, json_bytes(config.to_dict()))
+    write_whole(folder / HIERARCHY, render_hierarchy(hierarchy, "json").encode())
+    write_whole(folder / RUN, json_bytes(about))
 
 
 def _lines(entries: list[Mapping[str, Any]]) -> str:
-    return "".join(json.dumps(e, ensure_ascii=False, allow_nan=False) + "\n" for e in entries)
-
-
-def sealed(result: Mapping[str, Any], data: Mapping[str, Any], files: Iterable[Path]) -> dict[str, Any]:
-    """A result with the prints of its run's files and its seal."""
-    prints = {path.name: {"bytes": path.stat().st_size, "sha256": sha256(path)} for path in files}
-    document = json.loads(json_bytes({**result, "files": prints}))  # as it will be read
-    return {**document, "seal": _seal(document, data)}
-
-
-def _seal(result: Mapping[str, Any], data: Mapping[str, Any]) -> str:
-    rest = {key: value for key, value in result.items() if key not in _UNSEALED}
-    return hashlib.sha256(json.dumps([rest, data], sort_keys=True).encode()).hexdigest()
-
-
-def _check_size(path: Path, known: Mapping[str, Any]) -> None:
-    if not path.is_file():
-        raise FormatError(f"{path} is missing. {AGAIN}")
-    if path.stat().st_size != known["bytes"]:
-        raise FormatError(f"{path} must have {known['bytes']:,} bytes. Got {path.stat().st_size:,}. {AGAIN}")
-
-
-def _check_hash(path: Path, known: Mapping[str, Any]) -> None:
-    _check_size(path, known)
-    if _hash_of(path, path.stat().st_mtime_ns) != known["sha256"]:
-        raise FormatError(f"{path} was changed after it was written: its sha256 is another. {AGAIN}")
+    return "".join(json.dumps(entry, ensure_ascii=False, allow_nan=False) + "\n" for entry in entries)
 
 
 @lru_cache(100_000)  # a study asks for its finished runs again and again
-def _hash_of(path: Path, _: int) -> str:
+def _hash_of(path: Path, size: int, modified: int) -> str:
     return sha256(path)

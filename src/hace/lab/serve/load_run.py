@@ -482,8 +482,7 @@ def calibrate_run(
 
 
 def _weights_hash(run: Run) -> str:
-    known = (run.result or {}).get("files", {}).get(WEIGHTS)
-    return known["sha256"] if known is not None else sha256(run.folder / WEIGHTS)
+    return run.files.get(WEIGHTS) or sha256(run.folder / WEIGHTS)
 
 
 def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:

@@ -436,7 +436,7 @@ def _summary_writer(folder: Path, epoch: int) -> Any:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(f"tensorboard=true needs the package tensorboard. {install('train')}") from None
-    return SummaryWriter(str(folder), purge_step=epoch + 1)
+    return SummaryWriter(str(own_folder(folder)), purge_step=epoch + 1)
 
 
 def plot_log(runs: Mapping[str, Run], path: str | Path) -> None:
