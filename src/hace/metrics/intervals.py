@@ -1,7 +1,13 @@
 """95% intervals of results over seeds and test samples, and of the difference between two methods.
 
-A result varies because another seed gives another model, and because another test set has other samples. With D[k, i] the
-figure, or the difference of two methods, of seed k on sample i, the design is crossed:
+Three engines, for three kinds of figures:
+
+    interval, paired_interval     a mean over samples or a ratio of sums, over seeds and samples or groups of samples
+    resampled_interval            a figure whose threshold is chosen on the samples: computed anew on resampled ones
+    share_interval                a share of independent samples of which only the counts are known, and a difference of two
+
+**Seeds and samples.** A result varies because another seed gives another model, and because another test set has other samples.
+With D[k, i] the figure, or the difference of two methods, of seed k on sample i, the design is crossed:
 
     D[k, i] = mean + seed_k + sample_i + rest_ki
     a = var(row means) / K      b = var(column means) / M      e = var(rest) / (K M)
@@ -11,9 +17,17 @@ Both sources are estimated, so the quantiles are Student's, with Satterthwaite's
 of seeds that comes out too small narrows the interval and raises its degrees of freedom at once. Therefore these are counted
 as if the seeds' part were three times as large, and only three quarters of the rest's part is taken off it; both numbers were
 chosen by simulation (benchmarks/interval_coverage.py, with its table): 3, 5 and 10 seeds cover 93 to 97%; heavy-tailed and
-skewed parts on which they were not chosen, 92.5 to 96.3%; groups of samples, 94 to 96%. Far out in the tails,
-where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what follows when the seeds'
-variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
+skewed parts on which they were not chosen, 92.5 to 96.3%.
+
+**Groups.** Samples of one group are alike, so groups take the place of samples: the column of group g is its pseudo-value in the
+jackknife, G theta - (G - 1) theta(without g), exact for ratios too. With weights w_g, the groups' shares of the samples (of a
+ratio: of its denominator), the variance has fewer degrees of freedom than G - 1 where groups differ in size: f, Satterthwaite's
+where all variance is between groups (Bell and McCaffrey 2002). That is too few where some of it is within groups or tails are
+heavy. The geometric mean of f and G - 1 covers 93 to 97% with 10, 15 and 30 groups of equal and of log-normal sizes, for means
+and ratios (benchmarks/group_intervals.py, with its table); G - 1 alone covers 90 to 95%.
+
+Far out in the tails, where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what follows
+when the seeds' variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
 
 A 95% interval excludes 0 by chance in one of twenty comparisons without a difference. Holm's correction holds that chance to
 5% for all comparisons of a family together. The smallest detectable effect says what "no difference was found" is worth: a
@@ -50,7 +64,7 @@ class Spread(NamedTuple):
     samples: float  # b, of the samples and of the rest
     rest: float  # e, of the rest alone
     num_seeds: int  # K
-    num_samples: int  # M, samples or groups of samples
+    sample_freedom: float  # degrees of freedom of b: M - 1 for samples, fewer for groups of unequal sizes
 
     @property
     def variance(self) -> float:
@@ -63,8 +77,11 @@ class Spread(NamedTuple):
         ours = _SEEDS_WEIGHT * max(self.seeds - _REST_TAKEN_OFF * self.rest, 0.0)
         theirs = max(self.samples - self.rest, 0.0)
         if ours == 0:
-            return max(self.num_samples - 1.0, 1.0)
-        return (ours + theirs) ** 2 / (ours**2 / (self.num_seeds - 1) + theirs**2 / (self.num_samples - 1))
+            return max(self.sample_freedom, 1.0)
+        inverse = ours**2 / (self.num_seeds - 1)
+        if theirs > 0:
+            inverse += theirs**2 / self.sample_freedom
+        return (ours + theirs) ** 2 / inverse
 
     def tail(self, value: float) -> float:
         """P(the mean is as far from 0 as ``value``), the seeds' variance drawn from its fiducial distribution."""
@@ -93,7 +110,7 @@ class Interval(NamedTuple):
         high: upper end.
         error: standard error.
         freedom: degrees of freedom of the error.
-        spread: where the error comes from, if it is over seeds and samples.
+        spread: where the error comes from, if it is over samples too.
     """
 
     value: float
@@ -109,10 +126,16 @@ class Interval(NamedTuple):
         return self.low > 0 or self.high < 0
 
 
+# ---------------------------------------------------------------------- over seeds and samples
+
+
 def interval(
     numerator: Rows, denominator: Rows | None = None, *, groups: np.ndarray | None = None
 ) -> Interval:
-    """The mean of a per-sample figure over seeds and samples. With one seed, the interval is over samples alone.
+    """The mean of a per-sample figure over seeds and samples.
+
+    With one seed, the interval is over samples alone; with one column, such as figures of which nothing is known by sample, over
+    seeds alone.
 
     Args:
         numerator: (K, S) of K seeds and S samples: 1 for a right answer, say.
@@ -125,7 +148,11 @@ def interval(
         >>> found.value, round(found.low, 3), round(found.high, 3), found.freedom
         (0.75, 0.664, 0.836, 99.0)
     """
-    return _crossed(_contributions(numerator, denominator), groups)
+    if groups is None:
+        return _crossed(_sample_columns(numerator, denominator))
+    places = _places(groups)
+    freedom = _group_freedom([_shares(numerator, denominator, places)])
+    return _crossed(_group_columns(numerator, denominator, places), freedom)
 
 
 def paired_interval(
@@ -150,8 +177,128 @@ def paired_interval(
         shapes = " and ".join(f"({len(rows)}, {len(rows[0])})" for rows in (first, second))
         raise DataError(f"first and second must have the same seeds and samples. Got {shapes}.")
     below = denominators or (None, None)
-    both = zip(_contributions(first, below[0]), _contributions(second, below[1]), strict=True)
-    return _crossed((a - b for a, b in both), groups)
+    both = (first, below[0]), (second, below[1])
+    if groups is None:
+        columns = zip(*(_sample_columns(*figure) for figure in both), strict=True)
+        return _crossed(a - b for a, b in columns)
+    places = _places(groups)
+    freedom = _group_freedom([_shares(*figure, places) for figure in both])
+    columns = zip(*(_group_columns(*figure, places) for figure in both), strict=True)
+    return _crossed((a - b for a, b in columns), freedom)
+
+
+def _pairs(numerator: Rows, denominator: Rows | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
+    """Numerator and denominator (S,) of each seed."""
+    if not len(numerator) or np.ndim(numerator[0]) != 1 or not len(numerator[0]):
+        shape = np.shape(numerator)
+        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {shape}.")
+    for above, below in zip(numerator, repeat(None) if denominator is None else denominator, strict=False):
+        yield np.asarray(above), None if below is None else np.asarray(below)
+
+
+def _sample_columns(numerator: Rows, denominator: Rows | None) -> Iterator[np.ndarray]:
+    """(S,) of each seed, what each sample adds to its figure: their means are the figures.
+
+    Of a ratio r = sum n / sum d it is r + (n - r d) / mean d, the delta method; nan for a seed without a ratio.
+    """
+    for above, below in _pairs(numerator, denominator):
+        if below is None:
+            yield above.view(np.int8) if above.dtype == bool else above.astype(float)
+            continue
+        with np.errstate(invalid="ignore", divide="ignore"):
+            ratio = above.sum() / below.sum()
+            yield ratio + (above - ratio * below) / below.mean()
+
+
+def _places(groups: np.ndarray) -> np.ndarray:
+    """(S,) the place of each sample's group, counted from 0."""
+    return np.unique(np.asarray(groups), return_inverse=True)[1]
+
+
+def _group_columns(numerator: Rows, denominator: Rows | None, places: np.ndarray) -> Iterator[np.ndarray]:
+    """(G,) of each seed, the pseudo-value of each group: their means are the figures; nan for a seed without a ratio."""
+    for above, below in _pairs(numerator, denominator):
+        sums = np.bincount(places, weights=above)
+        most = np.bincount(places, weights=below)
+        with np.errstate(invalid="ignore", divide="ignore"):
+            figure = sums.sum() / most.sum()
+            without = (sums.sum() - sums) / (most.sum() - most)
+        # A group with the whole denominator moves nothing that could be compared with it.
+        without = np.where(np.isfinite(without), without, figure)
+        yield figure + (len(sums) - 1) * (without.mean() - without)
+
+
+def _shares(numerator: Rows, denominator: Rows | None, places: np.ndarray) -> np.ndarray:
+    """(G,) the share of each group in the denominator, on average over seeds."""
+    shares = []
+    for _, below in _pairs(numerator, denominator):
+        most = np.bincount(places, weights=below)
+        if most.sum() > 0:
+            shares.append(most / most.sum())
+    return np.mean(shares, axis=0) if shares else np.full(int(places.max()) + 1, np.nan)
+
+
+def _group_freedom(shares: Sequence[np.ndarray]) -> float:
+    """Degrees of freedom of the jackknife's variance over groups with these shares: see the head of this file.
+
+    That variance is a quadratic form m' A m in the means of the groups, with A = M' D M, M = I - 1 w' and
+    D = diag(w^2 / (1 - w)^2). Where these have equal variances, Satterthwaite's degrees of freedom are tr(A)^2 / tr(A^2).
+    """
+    w = np.mean(shares, axis=0)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        d = w**2 / (1 - w) ** 2
+        total, dd, dw, ww = d.sum(), d @ d, d @ w, w @ w
+        trace = total - 2 * dw + total * ww
+        outer = 2 * dd * ww + 2 * dw**2 + total**2 * ww**2 - 4 * total * dw * ww  # of A - D
+        squares = dd + 2 * (d @ (total * w**2 - 2 * d * w)) + outer
+        return float(np.sqrt((len(w) - 1) * trace**2 / squares))
+
+
+def _crossed(columns: Iterable[np.ndarray], freedom: float | None = None) -> Interval:
+    """The interval of the mean of (K, M) values; ``freedom`` is that of the variance of columns, by default M - 1.
+
+    Seeds come one by one and stay in the processor's cache: of their deviations from the row means, sums and squares suffice.
+    """
+    means: list[float] = []
+    total: np.ndarray = np.zeros((), dtype=np.int32)
+    squares = shift = 0.0
+    for values in columns:
+        if values.dtype == np.int8:  # yes and no, or their difference
+            counted = np.count_nonzero(values)
+            mean = (2 * np.count_nonzero(values > 0) - counted) / len(values)
+            squares += counted - len(values) * mean**2
+            shift += mean
+        else:
+            mean = float(values.mean())
+            if not math.isfinite(mean):  # a seed without mistakes has no severity
+                continue
+            values = values - mean
+            squares += float(values @ values)
+        means.append(mean)
+        total = total + values
+    if not means:
+        return Interval(math.nan, math.nan, math.nan)
+    seeds, number = len(means), len(total)
+    value = float(np.mean(means))
+    a = float(np.var(means, ddof=1)) / seeds if seeds > 1 else 0.0
+    if number == 1:
+        if seeds == 1:
+            return Interval(value, math.nan, math.nan)
+        return _student(value, math.sqrt(a), seeds - 1.0)
+    deviations = (total - shift) / seeds
+    b = float(deviations.var(ddof=1)) / number
+    e = 0.0
+    if seeds > 1:
+        rest = max(squares - seeds * float(deviations @ deviations), 0.0)
+        e = rest / ((seeds - 1) * (number - 1) * seeds * number)
+    return _over(value, Spread(a, b, e, seeds, number - 1.0 if freedom is None else freedom))
+
+
+def _over(mean: float, spread: Spread) -> Interval:
+    return _student(mean, math.sqrt(spread.variance), spread.freedom)._replace(spread=spread)
+
+
+# ---------------------------------------------------------------------- figures computed anew on resampled samples
 
 
 def resampled_interval(values: np.ndarray, units: int) -> Interval:
@@ -159,84 +306,41 @@ def resampled_interval(values: np.ndarray, units: int) -> Interval:
 
     ``values`` (K, 1 + R): each seed's figure, then that of R bootstrap draws, shared by seeds, of ``units`` samples or groups.
     """
-    figures, moved = values[:, 0], values[:, 1:] - values[:, 1:].mean(1, keepdims=True)
+    figures = values[:, 0]
+    moved = values[:, 1:] - values[:, 1:].mean(axis=1, keepdims=True)
     seeds, draws = moved.shape
     small = units / max(units - 1, 1)  # a draw varies by that much less than the samples do
     a = float(figures.var(ddof=1)) / seeds if seeds > 1 else 0.0
-    b = small * float(moved.mean(0).var(ddof=1))
-    rest = float(((moved - moved.mean(0)) ** 2).sum())
+    b = small * float(moved.mean(axis=0).var(ddof=1))
+    rest = float(((moved - moved.mean(axis=0)) ** 2).sum())
     e = small * rest / (max(seeds - 1, 1) * (draws - 1) * seeds)
-    return _over(float(figures.mean()), Spread(a, b, e, seeds, units))
+    return _over(float(figures.mean()), Spread(a, b, e, seeds, units - 1.0))
 
 
-def seed_interval(values: Sequence[float]) -> Interval:
-    """Student's interval of a mean over seeds, for figures of which nothing is known by sample."""
-    known = np.asarray(values, dtype=np.float64)
-    if len(known) < 2:
-        return Interval(float(known.mean()) if len(known) else math.nan, math.nan, math.nan)
-    return _student(float(known.mean()), float(known.std(ddof=1)) / math.sqrt(len(known)), len(known) - 1.0)
+# ---------------------------------------------------------------------- shares of which only counts are known
 
 
-def _contributions(numerator: Rows, denominator: Rows | None) -> Iterator[np.ndarray]:
-    """(S,) of each seed, what each sample adds to its figure: their means are the figures.
+def share_interval(count: float, samples: float) -> tuple[float, float]:
+    """The ends of the 95% interval of a share, after Wilson."""
+    z = 1.959964
+    share, room = count / samples, z * z / samples
+    half = z * math.sqrt(share * (1 - share) / samples + room / (4 * samples))
+    middle = share + room / 2
+    return (middle - half) / (1 + room), (middle + half) / (1 + room)
 
-    Of a ratio r = sum n / sum d it is r + (n - r d) / mean d, the delta method; nan for a seed without a ratio.
+
+def share_difference(first: float, second: float, samples: float) -> Interval:
+    """The difference of two shares of so many samples, with its 95% interval (Newcombe 1998, method 10).
+
+    It takes both to have samples of their own, so it is wider than a paired interval.
     """
-    if not len(numerator) or np.ndim(numerator[0]) != 1 or not len(numerator[0]):
-        shape = np.shape(numerator)
-        raise DataError(f"A result must have shape (seeds, samples), with some of each. Got {shape}.")
-    for above, below in zip(numerator, repeat(None) if denominator is None else denominator, strict=False):
-        values = np.asarray(above)
-        values = values.view(np.int8) if values.dtype == bool and below is None else values.astype(float)
-        if below is not None:
-            below = np.asarray(below)
-            with np.errstate(invalid="ignore", divide="ignore"):
-                ratio = values.sum() / below.sum()
-                values = ratio + (values - ratio * below) / below.mean()
-        yield values
+    (low_a, high_a), (low_b, high_b) = (share_interval(share * samples, samples) for share in (first, second))
+    gap = first - second
+    low = gap - math.hypot(first - low_a, high_b - second)
+    return Interval(gap, low, gap + math.hypot(high_a - first, second - low_b))
 
 
-def _crossed(contributions: Iterable[np.ndarray], groups: np.ndarray | None) -> Interval:
-    """The interval of the mean of (K, M) values, over seeds and samples, or seeds and groups of samples.
-
-    Seeds come one by one and stay in the processor's cache: of their deviations from the row means, sums and squares suffice.
-    """
-    place = size = None
-    if groups is not None:
-        _, place, size = np.unique(np.asarray(groups), return_inverse=True, return_counts=True)
-    means, columns, squares, shift = [], np.zeros((), dtype=np.int32), 0.0, 0.0
-    for values in contributions:
-        if values.dtype == np.int8 and place is None:  # yes and no, or their difference
-            counted = np.count_nonzero(values)
-            mean = (2 * np.count_nonzero(values > 0) - counted) / len(values)
-            squares, shift = squares + counted - len(values) * mean**2, shift + mean
-        elif math.isnan(mean := float(values.mean())):  # a seed without mistakes has no severity
-            continue
-        else:
-            values = values - mean
-            if place is not None and size is not None:
-                sums = np.bincount(place, weights=values) * (len(size) / len(place))
-                # A large group pulls the mean its way, which hides part of its own deviation (the jackknife's factor).
-                values = sums * ((1 - 1 / len(size)) / (1 - size / len(place))) if len(size) > 1 else sums
-            squares += float(values @ values)
-        means.append(mean)
-        columns = columns + values
-    if not means:
-        return Interval(math.nan, math.nan, math.nan)
-    seeds, samples, rows = len(means), len(columns), np.array(means)
-    columns = (columns - shift) / seeds
-    b = float(columns.var(ddof=1)) / samples if samples > 1 else 0.0
-    a = e = 0.0
-    if seeds > 1:
-        a = float(rows.var(ddof=1)) / seeds
-        if samples > 1:
-            rest = max(squares - seeds * float(columns @ columns), 0.0)
-            e = rest / ((seeds - 1) * (samples - 1) * seeds * samples)
-    return _over(float(rows.mean()), Spread(a, b, e, seeds, samples))
-
-
-def _over(mean: float, spread: Spread) -> Interval:
-    return _student(mean, math.sqrt(spread.variance), spread.freedom)._replace(spread=spread)
+# ---------------------------------------------------------------------- quantiles, p-values, several comparisons at once
 
 
 def _student(value: float, error: float, freedom: float) -> Interval:
