@@ -23,7 +23,7 @@ from hace import build_loss
 from hace.cli import main as hace
 from hace.formats import write_hierarchy
 from hace.linear import Optimization, Trial, fit_heads, head_scores
-from hace.metrics.evaluation import evaluate
+from hace.metrics.evaluator import evaluate
 
 ARGMAX = "numpy argmax over the file"
 BARS = {"`hace evaluate`, all metrics": 15, "`hace evaluate --metrics leaves`": 4}

@@ -29,7 +29,12 @@ from hace.hierarchy.derived import is_above
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 FLAT = Hierarchy.flat(["husky", "beagle", "tabby", "siamese"])
 GROUPS = 40
-SITES = ((0.1, 0.6), (0.5, 0.6), (0.5, 0.01), (0.9, 0.01))  # share of sites with sure answers, false ones of these
+SITES = (
+    (0.1, 0.6),
+    (0.5, 0.6),
+    (0.5, 0.01),
+    (0.9, 0.01),
+)  # share of sites with sure answers, false ones of these
 Drawn = tuple[np.ndarray, np.ndarray, np.ndarray]
 
 

@@ -30,8 +30,8 @@ from hace.lab.report.results import (
     method_title,
 )
 from hace.lab.runs.samples import has_siblings
-from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
+from hace.metrics.sample_statistics import MetricKey
 
 REFERENCE = "sce"
 COLUMNS = (

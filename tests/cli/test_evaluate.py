@@ -251,13 +251,13 @@ def test_subset_and_compare(
     z = np.load("z.npy")
     z[np.arange(len(y)), y] += 2
     np.save("better.npy", z)
-    found = hace_evaluate("--compare", "better.npy", "--replicates", "50")["comparison"]
-    assert found == hace_evaluate("--compare", "better.npy", "--replicates", "50")["comparison"]
+    found = hace_evaluate("--compare", "better.npy")["comparison"]
+    assert found == hace_evaluate("--compare", "better.npy")["comparison"]
     top1 = next(m for m in found["metrics"] if m["name"] == "top-1")
     assert top1["change"] == pytest.approx(top1["second"] - top1["first"])
     assert 0 < top1["low"] < top1["high"]
     arguments = ["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]
-    assert cli.main([*arguments, "--compare", "better.npy", "--replicates", "50", "--out", "both"]) == 0
+    assert cli.main([*arguments, "--compare", "better.npy", "--out", "both"]) == 0
     assert "95% interval" in capsys.readouterr().out
     assert (folder / "both" / "operating_curve.png").stat().st_size > 5000
 
@@ -426,7 +426,7 @@ def test_bad_options(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert "from 0 to 1" in refused(capsys, "--threshold", "7")
     assert "price must be a number from 0 to 1" in refused(capsys, "--price", "7")
     assert "level must be an integer from 0 to 2" in refused(capsys, "--level", "species")
-    for option, value in [("bins", "0"), ("bins", "1000000000"), ("replicates", "0"), ("seed", "-1")]:
+    for option, value in [("bins", "0"), ("bins", "1000000000")]:
         message = refused(capsys, "--compare", "z.npy", f"--{option}", value)
         assert f"--{option} must be a whole number from" in message
     message = refused(capsys, "--subset", "region.txt")
@@ -549,6 +549,8 @@ def test_a_probe_on_real_birds(
             str(tmp_path / "z.npy"),
             "--labels",
             str(tmp_path / "y.npy"),
+            "--price",
+            "0.5",
         ]
         assert cli.main(["evaluate", *arguments, "--json"]) == 0
         found = json.loads(capsys.readouterr().out)["metrics"]
@@ -557,7 +559,7 @@ def test_a_probe_on_real_birds(
         assert found["leaves"]["HD@1"] == pytest.approx(
             found["leaves"]["severity"] * (1 - found["leaves"]["top-1"])
         )
-        assert found["least cost, any rank"]["true (right or above)"] > found["leaves"]["top-1"]
+        assert found["least cost, any rank, price 0.5"]["true (right or above)"] > found["leaves"]["top-1"]
     assert len(tops) == 1  # leaves do not know the tree
     assert tops.pop() > 0.5
     assert all(value > 0.8 for value in coarse.values())
@@ -573,10 +575,6 @@ def test_the_python_function_does_what_the_command_does(
         *(
             "--compare",
             "better.npy",
-            "--replicates",
-            "50",
-            "--seed",
-            "3",
             "--distance",
             "edges",
             "--bins",
@@ -593,8 +591,6 @@ def test_the_python_function_does_what_the_command_does(
         subset=["dog", "persian"],
         only_subset=True,
         compare=np.load("better.npy"),
-        replicates=50,
-        seed=3,
         distance="edges",
         bins=9,
     )
@@ -645,7 +641,7 @@ def test_a_temperature_and_a_guarantee_from_python(folder: Path) -> None:
 def test_a_page_from_python(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
-    found = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy(), replicates=50)
+    found = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy())
     page = hace.write_evaluation(found, "page")
     assert page == (folder / "page" / "report.html").resolve()
     assert "mine against second" in page.read_text(encoding="utf-8")

@@ -116,7 +116,7 @@ def test_two_runs_are_told_apart_by_what_differs(
     runs: dict[str, Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["evaluate", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]
-    assert cli.main([*words, "--replicates", "20"]) == 0
+    assert cli.main([*words]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in (lines[0], lines[3])] == ["HACE d=0.5", "cross-entropy"]
     assert max(map(len, lines[7:])) <= 100
@@ -155,7 +155,7 @@ def test_options_act_on_a_run(name: str, runs: dict[str, Run], evaluated: Callab
 def test_two_runs_compare_as_their_scores_do(
     runs: dict[str, Run], evaluated: Callable[..., Any], tmp_path: Path
 ) -> None:
-    words = (runs["ce"].folder, "--replicates", "50", "--compare")
+    words = (runs["ce"].folder, "--compare")
     pair = evaluated(*words, runs["hace"].folder)
     rows = {(r["heading"], r["name"]): r for r in pair["comparison"]["metrics"]}
     for side, name in (("first", "ce"), ("second", "hace")):
@@ -175,7 +175,7 @@ def test_two_runs_compare_as_their_scores_do(
 @pytest.mark.slow
 def test_a_folder_of_results(runs: dict[str, Run], tmp_path: Path) -> None:
     words = ["evaluate", str(runs["ce"].folder), "--compare", str(runs["hace"].folder)]
-    assert cli.main([*words, "--replicates", "5", "--out", str(tmp_path / "out")]) == 0
+    assert cli.main([*words, "--out", str(tmp_path / "out")]) == 0
     assert {"report.json", "decisions.csv", "operating_curve.svg"} <= {
         path.with_suffix(".svg").name if path.suffix in (".png", ".svg") else path.name
         for path in (tmp_path / "out").iterdir()
@@ -197,7 +197,7 @@ def test_moved_data(
         found = ["--data-root", str(moved / "birds.npz")]
         assert cli.main(["evaluate", str(runs["file"].folder), *found]) == 0
         words = (runs["file"].folder, "--data-root", moved / "birds.npz", "--compare")
-        assert cli.main(["evaluate", *map(str, words), str(runs["file"].folder), "--replicates", "5"]) == 0
+        assert cli.main(["evaluate", *map(str, words), str(runs["file"].folder)]) == 0
     finally:
         shutil.move(str(moved), str(files))
 
@@ -316,7 +316,7 @@ def test_real_features(
     )
     settings = {"data": data, "epochs": 2, "batch_size": 256, "lr": 8.0}
     first, second = probe([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
-    found = evaluated(first.folder, "--compare", second.folder, "--replicates", "20")
+    found = evaluated(first.folder, "--compare", second.folder)
     assert first.result is not None
     assert second.result is not None
     assert found["metrics"] == first.result["metrics"]

@@ -19,7 +19,7 @@ from hace.hierarchy.derived import layout
 from hace.losses import kernels
 from hace.losses.head import node_log_probs
 from hace.losses.kernels import best_columns, best_of_levels, level_squares, spread, walk
-from hace.metrics.evaluation import Evaluator, evaluate
+from hace.metrics.evaluator import Evaluator, evaluate
 from hace.metrics.metric_batch import MetricBatch
 from tests.hierarchies import KINDS, Plain, dags, forests, random_plain, trees
 

@@ -143,8 +143,6 @@ def test_labels(tmp_path: Path) -> None:
 
 NUMBER_OPTIONS = (
     "--bins",
-    "--replicates",
-    "--seed",
     "--price",
     "--threshold",
     "--level",
@@ -184,7 +182,7 @@ def command(random: Random) -> dict[str, Any]:
             )
             options += ["-o", f"{option}={text}"]
         elif name == "--compare":
-            options += [name, "z.npy", "--replicates", "3"]
+            options += [name, "z.npy"]
         else:
             options.append(f"{name}={random.choice(CHOICES.get(name, (text,)))}")
     if random.random() < 0.1:

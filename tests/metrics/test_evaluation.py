@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 
 import hace
 from hace import ConfigError, DataError, Hierarchy, compare, evaluate, metrics
 from hace.decisions import predict
-from hace.metrics.comparison import draws
+from hace.metrics.comparison import left_out_places
 from hace.metrics.curves import THRESHOLDS
 from hace.metrics.measures import level_titles
 from tests.hierarchies import ANIMALS, DAG_FOREST, FOREST, RAGGED, random_plain
@@ -55,7 +56,8 @@ def test_an_evaluation_holds_the_values_of_the_functions(plain: Any) -> None:
     truths = [set(h.ancestors(h.leaves[i], include_self=True)) | {None} for i in y.tolist()]
     true = np.mean([a in t for a, t in zip(sure.ids, truths, strict=True)])
     assert v["sure", "true (right or above)"] == pytest.approx(true)
-    assert v["least cost", "distance"] == pytest.approx(
+    cheap = evaluate(z, y, h, rules={"cheap": {"rule": "cost"}}).values
+    assert cheap["cheap", "distance"] == pytest.approx(
         metrics.distances(predict(z, h, "cost"), y, h).double().mean().item()
     )
     if h.is_tree:
@@ -136,7 +138,7 @@ def test_every_loss_can_be_evaluated() -> None:
 # ---------------------------------------------------------------------- comparison
 
 
-def test_bootstrap_of_equal_weights_is_the_point_estimate() -> None:
+def test_weights_of_samples_are_repeated_samples() -> None:
     """Weights of 2 everywhere, and repeated samples: the same numbers from weights and from rows."""
     h = random_plain("ragged", 3, 30).build()
     z, y = sample(h)
@@ -155,18 +157,46 @@ def test_comparison() -> None:
     better = z.copy()
     better[np.arange(300), y] += 1
     first, second = evaluate(z, y, h), evaluate(better, y, h)
-    found = compare(first, second, replicates=200, seed=1)
+    found = compare(first, second)
     d = found["leaves", "top-1"]
     assert d.value == pytest.approx(second.values["leaves", "top-1"] - first.values["leaves", "top-1"])
     assert 0 < d.low < d.value < d.high
-    assert found == compare(first, second, replicates=200, seed=1)
-    assert found != compare(first, second, replicates=200, seed=2)
-    same = compare(first, evaluate(z, y, h), replicates=20)
+    assert found == compare(first, second)
+    same = compare(first, evaluate(z, y, h))
     assert all(s.low == s.high == s.value == 0 for s in same.values())
-    # the interval is that of the plain bootstrap of the mean difference
+    # the interval is Student's of the mean difference
     gap = (better.argmax(1) == y).astype(float) - (z.argmax(1) == y)
-    means = [(w @ gap) / 300 for block in draws(300, 200, 1) for w in block]
-    assert (d.low, d.high) == pytest.approx(tuple(np.quantile(means, [0.025, 0.975])))
+    assert (d.low, d.high) == pytest.approx(stats.t.interval(0.95, 299, gap.mean(), stats.sem(gap)))
+
+
+def test_every_interval_over_groups_is_that_of_the_jackknife() -> None:
+    """One group after the other is left out of the data, and both models are evaluated anew."""
+    h = random_plain("ragged", 3, 20).build()
+    z, y = sample(h, 60)
+    other = z + np.random.default_rng(1).normal(size=z.shape)
+    group = np.repeat(np.arange(12), 5)
+    found = compare(evaluate(z, y, h, groups=group), evaluate(other, y, h, groups=group))
+    gaps = []
+    for g in range(12):
+        rest = group != g
+        one, two = (evaluate(scores[rest], y[rest], h).values for scores in (z, other))
+        gaps.append([two[key] - one[key] for key in found])
+    left_out = np.array(gaps)
+    error = np.sqrt(11 / 12 * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
+    for (key, d), expected in zip(found.items(), error, strict=True):
+        half = stats.t.ppf(0.975, 11) * expected  # groups of one size
+        ratio_of_sums = "micro" in key[1] or key[1] in ("severity",)
+        assert (d.high - d.low) / 2 == pytest.approx(half, rel=0.35 if ratio_of_sums else 1e-4, abs=1e-9), key
+
+
+def test_many_samples_are_left_out_in_blocks() -> None:
+    places = left_out_places(1001)
+    assert sorted(set(np.bincount(places))) == [10, 11]
+    assert len(np.bincount(places)) == 100
+    group = np.repeat(np.arange(450), 2)
+    dealt = left_out_places(900, group)
+    assert (dealt[::2] == dealt[1::2]).all()  # groups stay whole
+    assert left_out_places(3).tolist() == [0, 1, 2]
 
 
 def test_comparison_of_what_cannot_be_compared() -> None:
@@ -182,10 +212,10 @@ def test_comparison_of_what_cannot_be_compared() -> None:
 
 
 @pytest.mark.parametrize("curve", ["operating", "risk", "hierarchical"])
-def test_curves_with_intervals_against_repeated_rows(curve: str) -> None:
+def test_curves_with_intervals_against_rows_left_out(curve: str) -> None:
     h = random_plain("ragged", 3, 20).build()
     z, y = sample(h, 25)
-    band = metrics.curve_band(evaluate(z, y, h), curve, replicates=7, seed=3)
+    band = metrics.curve_band(evaluate(z, y, h), curve)
     assert len(band.x) == 101
 
     def at(rows: np.ndarray) -> np.ndarray:
@@ -203,12 +233,14 @@ def test_curves_with_intervals_against_repeated_rows(curve: str) -> None:
         x = np.array(sorted(points))
         return np.interp([0.3, 0.6, 0.9], x, [points[v] for v in x])
 
-    (weights,) = draws(25, 7, 3)
-    each = np.stack([at(np.repeat(np.arange(25), w.astype(int))) for w in weights])
+    every = np.arange(25)
+    each = np.stack([at(np.delete(every, i)) for i in every])
+    error = np.sqrt(24 / 25 * ((each - each.mean(axis=0)) ** 2).sum(axis=0))
+    half = stats.t.ppf(0.975, 24) * error
     places = [30, 60, 90]
-    np.testing.assert_allclose(band.y[places], at(np.arange(25)), atol=0.02)
-    np.testing.assert_allclose(band.low[places], np.quantile(each, 0.025, axis=0), atol=0.02)
-    np.testing.assert_allclose(band.high[places], np.quantile(each, 0.975, axis=0), atol=0.02)
+    np.testing.assert_allclose(band.y[places], at(every), atol=0.02)
+    np.testing.assert_allclose(band.low[places], np.clip(at(every) - half, 0, 1), atol=0.02)
+    np.testing.assert_allclose(band.high[places], np.clip(at(every) + half, 0, 1), atol=0.02)
     with pytest.raises(ConfigError, match="curve must be one of"):
         metrics.curve_band(evaluate(z, y, h), "other")
     with pytest.raises(DataError, match="at least one sample"):

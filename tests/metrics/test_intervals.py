@@ -17,7 +17,6 @@ from hace.metrics.intervals import (
     interval,
     p_value,
     paired_interval,
-    seed_interval,
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -37,7 +36,7 @@ def by_loops(values: np.ndarray) -> Spread:
         (values[k, i] - rows[k] - columns[i] + mean) ** 2 for k in range(seeds) for i in range(samples)
     ) / ((seeds - 1) * (samples - 1))
     all_of_them = seeds * samples
-    return Spread(of_seeds / all_of_them, of_samples / all_of_them, rest / all_of_them, seeds, samples)
+    return Spread(of_seeds / all_of_them, of_samples / all_of_them, rest / all_of_them, seeds, samples - 1)
 
 
 def test_the_parts_of_the_variance_by_loops() -> None:
@@ -63,18 +62,19 @@ def test_one_source_of_variance_is_students() -> None:
         assert interval(values)[1:3] == pytest.approx((low, high))
     gaps = np.array([0.4, 1.1, -0.2, 0.9])
     seeds = interval(np.repeat(gaps[:, None], 50, axis=1))  # the samples do not differ
-    assert seeds[:5] == pytest.approx(seed_interval(gaps.tolist())[:5])
+    assert seeds[:5] == pytest.approx(interval(gaps[:, None])[:5])
     assert p_value(seeds) == pytest.approx(stats.ttest_1samp(gaps, 0).pvalue)
-    assert np.isnan(seed_interval([1.0]).low)
+    assert interval(gaps[:, None]).spread is None
+    assert np.isnan(interval(np.ones((1, 1))).low)
     for k in (2, 3, 10):  # the tail is Student's, too
-        alone = Spread(1.0, 0.0, 0.0, k, 100)
+        alone = Spread(1.0, 0.0, 0.0, k, 99)
         for value in (1.0, 6.0, 40.0):
             assert alone.tail(value) == pytest.approx(2 * stats.t.sf(value, k - 1), rel=1e-5)
 
 
 def test_the_tail_is_that_of_drawn_variances() -> None:
     rng = np.random.default_rng(2)
-    spread = Spread(0.5, 0.7, 0.2, 5, 200)
+    spread = Spread(0.5, 0.7, 0.2, 5, 199)
     seeds = np.maximum(0.5 * 4 / rng.chisquare(4, size=400_000) - 0.2, 0)
     drawn = rng.normal(size=400_000) * np.sqrt(0.7 + seeds)
     assert spread.tail(2.5) == pytest.approx(np.mean(np.abs(drawn) > 2.5), rel=0.03)

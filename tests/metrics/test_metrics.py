@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 
-from hace import DataError, Hierarchy, HierarchyError, compare, evaluate, guaranteed_threshold, metrics
+from hace import DataError, Hierarchy, HierarchyError, evaluate, guaranteed_threshold, metrics
 from hace.decisions import Decisions
 from hace.decisions.rules import all_levels, predict
 from hace.decisions.scores import Scores
@@ -306,18 +306,6 @@ def test_bins_are_bounded() -> None:
             with pytest.raises(ConfigError) as caught:
                 use(bins)
             assert str(caught.value) == f"{rule}{bins!r}."
-
-
-def test_draws_of_a_comparison_are_bounded() -> None:
-    h = ANIMALS.build()
-    one = evaluate(torch.zeros(1, 4), [0], h)
-    with pytest.raises(
-        ConfigError, match=r"replicates must be a whole number from 1 to 1,000,000. Got 10000000000."
-    ):
-        compare(one, one, replicates=10**10)
-    for seed in (-1, "0", 2**70):
-        with pytest.raises(ConfigError, match="seed must be a whole number from 0 to"):
-            compare(one, one, seed=seed)  # type: ignore[arg-type]
 
 
 def test_rules_are_checked_before_any_score_is_read() -> None:

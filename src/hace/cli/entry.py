@@ -64,9 +64,7 @@ COMMANDS = (
     Command(
         "serve", USE, "try a model in the browser, or use it as an API", "--device, or the size of the model"
     ),
-    Command(
-        "evaluate", USE, "compute all metrics for any model's scores", "--replicates, or the rows per file"
-    ),
+    Command("evaluate", USE, "compute all metrics for any model's scores", "the rows per file"),
     Command("export", USE, "write a finished run as one file", "the size of the model"),
     Command(
         "study",

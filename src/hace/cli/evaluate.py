@@ -112,8 +112,6 @@ def evaluate(
     price: Annotated[float | None, _MODEL, _ALL_METRICS, more] = None,
     metrics: Annotated[Literal["all", "leaves"], With("--scores"), more] = "all",
     bins: Annotated[int, _MODEL, more] = 15,
-    replicates: Annotated[int, With("--compare"), more] = 1000,
-    seed: Annotated[int, With("--compare"), more] = 0,
     out: Annotated[Path | None, _MODEL] = None,
     raw_cells: Annotated[bool, With("--out"), more] = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
@@ -154,19 +152,15 @@ def evaluate(
         only_subset: Skip samples whose truth is outside --subset.
         names: Names of nodes, one line "id name" each, for a hierarchy with only ids.
         distance: Distance for severity and costs.
-        price: Cost of a vague answer, as a share of its distance, in the answer of least cost (default: 0.5).
+        price: Cost of a vague answer, as a share of its distance, and evaluate the answers of least cost.
         metrics: leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes.
         bins: Bins of the calibration error.
-        replicates: Bootstrap replicates.
-        seed: Seed of the bootstrap.
         out: Write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures into this folder;
             with --metrics leaves neither page nor pictures.
         raw_cells: Write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell).
         as_json: Print the report as JSON instead of a table.
     """
     check_count("--bins", bins, 10_000)
-    check_count("--replicates", replicates, 1_000_000)
-    check_count("--seed", seed, 2**63 - 1, least=0)
     if out is not None:
         check_out(out)
     if of_answers.answers is not None:
@@ -185,7 +179,9 @@ def evaluate(
     evaluations = evaluate_models(h, models, options)
     report = replace(evaluations[0], about=about)
     if len(evaluations) > 1:
-        report = compare_evaluations(report, evaluations[1], replicates, seed)
+        from hace.metrics.comparison import compared
+
+        report = compared(report, evaluations[1])
     if as_json:
         document = without_nan(about | report.to_dict())
         print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
@@ -236,15 +232,6 @@ def evaluate_models(h: Hierarchy, models: list[Model], options: Mapping[str, Any
         evaluation = model.evaluate(**options, **asked, name=model.name).over(h)
         evaluations.append(replace(evaluation, source=model.source, remark=remark))
     return evaluations
-
-
-def compare_evaluations(first: Evaluation, second: Evaluation, replicates: int, seed: int) -> Evaluation:
-    """The first evaluation, with its difference from a second one."""
-    from hace.lab.runs.process import progress
-
-    with progress("bootstrap", "draws") as start:
-        step = start(replicates, 0)
-        return first.compared_with(second, replicates=replicates, seed=seed, progress=step)
 
 
 def write_report(report: Evaluation, out: Path, *, pictures: bool, raw_cells: bool, to: Any) -> None:
@@ -316,7 +303,7 @@ class Asked:
 
         def evaluate(**options: Any) -> Evaluation:
             from hace.lab.runs.process import progress
-            from hace.metrics.evaluation import evaluate
+            from hace.metrics.evaluator import evaluate
 
             doubtful = kind == "logits" and scores.rows > 0 and sharing is None
 

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.errors import DataError, FormatError, listed
 from hace.files.documents import read_rows
 from hace.hierarchy import Hierarchy
@@ -102,8 +102,8 @@ def consensus(
         >>> consensus({"a": ["husky", "husky", "dog"], "b": ["husky", "beagle", "dog"], "c": ["husky", "tabby"]}, h).ids
         ['husky', 'dog', None]
     """
-    check_number("agree", agree, "from 0.5 up to, but not including, 1", 0.5 <= agree < 1)
-    check_number("least", least, "at least 1", least >= 1)
+    require("agree", agree, "from 0.5 up to, but not including, 1", 0.5 <= agree < 1)
+    require("least", least, "at least 1", least >= 1)
     if not hierarchy.is_tree:
         raise DataError("hierarchy must be a tree or a forest: on a DAG a vote has several paths to the top.")
     known = known_names(hierarchy)

@@ -29,7 +29,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import check_number, is_number
+from hace.checks import is_number, require
 from hace.decisions.betting import capital_against_at_least, capital_against_at_most
 from hace.decisions.bounds import GroupOutcomes, RiskBound, group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
@@ -149,7 +149,7 @@ def check(
         >>> check(sure, Profile.of(z[:200], h), 0.1 * z[200:], h).state
         'broken'
     """
-    check_number("level", level, "a number above 0 and below 1", is_number(level) and 0 < level < 1)
+    require("level", level, "a number above 0 and below 1", is_number(level) and 0 < level < 1)
     if isinstance(guarantee.threshold, dict):
         raise ConfigError(
             "guarantee must have one threshold. Got one for each group: check each group by itself."

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import check_number
+from hace.checks import require
 from hace.decisions.bounds import group_places
 from hace.decisions.scores import Scores, rank_leaves
 from hace.errors import ConfigError, DataError
@@ -187,7 +187,7 @@ def compare_profiles(
         draws: How often it is drawn again which units are the new ones.
         seed: Of these draws.
     """
-    check_number("draws", draws, "at least 1", draws >= 1)
+    require("draws", draws, "at least 1", draws >= 1)
     if not len(calibration) or not len(new):
         raise DataError("Both the calibration and the new samples must be at least one. Got none.")
     if by_group and (calibration.groups is None or new.groups is None):

@@ -35,7 +35,7 @@ from hace.linear.features import unit_rows
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.heads import Optimization, Trial
 from hace.losses.registry import build_loss
-from hace.metrics.intervals import seed_interval
+from hace.metrics.intervals import interval
 
 RATES = (8.0, 16.0, 32.0)
 # Points of exact answers on known classes, against cross-entropy's best class.
@@ -351,7 +351,7 @@ def summary(rows: Rows, lost: float = 3.0) -> Rows:
         draws = len(_draw_means(rows, name, lost, "unseen_true"))
         line: dict[str, Any] = {"method": name, "lost": lost, "draws": draws}
         for field in Point._fields[1:]:
-            over_draws = seed_interval(list(_draw_means(rows, name, lost, field).values()))
+            over_draws = interval(np.array([*_draw_means(rows, name, lost, field).values()])[:, None])
             line[field] = over_draws.value
             line[f"{field}_95"] = (over_draws.high - over_draws.low) / 2
         lines.append(line)
@@ -371,7 +371,7 @@ def best_methods(rows: Rows, lost: float = 3.0) -> list[str]:
 
 
 def _tied(first: dict[Any, float], second: dict[Any, float]) -> bool:
-    difference = seed_interval([first[draw] - second[draw] for draw in first])
+    difference = interval(np.array([first[draw] - second[draw] for draw in first])[:, None])
     return difference.low <= 0 <= difference.high
 
 

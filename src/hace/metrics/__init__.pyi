@@ -24,8 +24,8 @@ from hace.metrics.curves import operating_curve as operating_curve
 from hace.metrics.curves import reliability as reliability
 from hace.metrics.curves import risk_coverage as risk_coverage
 from hace.metrics.evaluation import Evaluation as Evaluation
-from hace.metrics.evaluation import Evaluator as Evaluator
-from hace.metrics.evaluation import evaluate as evaluate
+from hace.metrics.evaluator import Evaluator as Evaluator
+from hace.metrics.evaluator import evaluate as evaluate
 from hace.metrics.functional import PRF as PRF
 from hace.metrics.functional import GuaranteedShares as GuaranteedShares
 from hace.metrics.functional import Severity as Severity

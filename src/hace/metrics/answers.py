@@ -23,7 +23,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above, level_choices
 from hace.hierarchy.distances import relations
-from hace.metrics.measures import level_accuracy_measure
+from hace.metrics.measures import answer_measure, level_accuracy_measure
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -332,8 +332,6 @@ def evaluate_answers(
 
 
 def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> dict[str, float]:
-    from hace.metrics.evaluation import answer_measure
-
     batch = MetricBatch(h, truth, answers=answers)
     measure = answer_measure(h, distance)
     found = dict(zip(measure.names, measure.value(batch).tolist(), strict=True))

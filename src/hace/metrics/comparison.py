@@ -1,22 +1,28 @@
-"""What another draw of the test samples would change: differences of two models, and curves, with 95% intervals."""
+"""What another draw of the test samples would change: differences of two models, and curves, with 95% intervals.
+
+Metrics that are means or ratios of sums have the intervals of :mod:`hace.metrics.intervals`. Areas of curves, calibration errors
+and curves are computed anew without one unit after the other, a group of samples or a block of them, and the interval is that of
+the jackknife.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from hace.checks import MOST_REPLICATES, MOST_SEED, check_choice, check_count
+from hace.checks import check_choice
 from hace.errors import DataError
 from hace.metrics.curves import ladder_curves, risk_curves
-from hace.metrics.evaluation import CALIBRATED, Evaluation, MetricKey, SampleStatistics
-from hace.metrics.intervals import LEVEL
+from hace.metrics.evaluation import CALIBRATED, Evaluation
+from hace.metrics.intervals import Interval, jackknife_interval, paired_interval
+from hace.metrics.sample_statistics import MetricKey, SampleStatistics
 
+UNITS = 100  # the most that are left out one after the other; more groups, or samples, are dealt into so many blocks
 _WEIGHTS = 1 << 22  # entries of the table of weights held at once
 _POINTS = 101  # of a curve
-_ENDS = ((1 - LEVEL) / 2, (1 + LEVEL) / 2)
 Curves = Callable[[SampleStatistics, np.ndarray], tuple[np.ndarray, np.ndarray]]
 
 
@@ -27,8 +33,8 @@ class Difference:
     Attributes:
         first: its value for the first model.
         second: its value for the second model.
-        low: 2.5% quantile of second - first over resampled sets of samples; nan if the metric is undefined.
-        high: 97.5% quantile, likewise.
+        low: lower end of the 95% interval of second - first; nan if the metric is undefined.
+        high: upper end, likewise.
     """
 
     first: float
@@ -47,32 +53,19 @@ class Difference:
         return self.low > 0 or self.high < 0
 
 
-def compare(
-    first: Evaluation,
-    second: Evaluation,
-    *,
-    replicates: int = 1000,
-    seed: int = 0,
-    progress: Callable[[int], object] | None = None,
-) -> dict[MetricKey, Difference]:
+def compare(first: Evaluation, second: Evaluation) -> dict[MetricKey, Difference]:
     """The difference of every metric of two models, with a 95% interval.
 
-    The bootstrap is paired: it draws samples with replacement, the same ones for both models, and computes both models'
-    metrics on them. Where the first evaluation has groups, it draws whole groups. The interval reflects the choice of test
-    samples, not the seed of a training run.
+    The comparison is paired: what both models find hard cancels. Where the first evaluation has groups, the interval is over
+    groups, otherwise over samples. It reflects the choice of test samples, not the seed of a training run.
 
     Args:
         first: evaluation of the first model.
         second: evaluation of the second model, on the same samples in the same order.
-        replicates: number of draws, at most 1,000,000.
-        seed: seed of the draws, a whole number from 0.
-        progress: called with the number of replicates done since the last call.
 
     Raises:
         DataError: the evaluations are not of the same samples.
     """
-    check_count("replicates", replicates, MOST_REPLICATES)
-    check_count("seed", seed, MOST_SEED, least=0)
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(
             "first and second must be over the same hierarchy. Got two hierarchies; evaluate both models over one."
@@ -85,36 +78,69 @@ def compare(
         raise DataError(
             "first and second must hold the same metrics. Evaluate both models with the same options."
         )
-    gaps = []
-    for weights in draws(len(first.samples), replicates, seed, first.groups):
-        gaps.append(second.samples.values(weights, second.bins) - first.samples.values(weights, first.bins))
-        if progress is not None:
-            progress(len(weights))
-    gap = np.concatenate(gaps)
-    found = {}
-    for (key, value), column in zip(first.values.items(), gap.T, strict=True):
-        there = column[~np.isnan(column)]
-        ends = np.quantile(there, _ENDS).tolist() if len(there) else (np.nan, np.nan)
-        found[key] = Difference(value, second.values[key], *ends)
+    intervals = [*_of_ratios(first, second), *_of_others(first, second)]
+    differences = {
+        key: Difference(value, second.values[key], between.low, between.high)
+        for (key, value), between in zip(first.values.items(), intervals, strict=True)
+    }
     if first.calibrated is not None and second.calibrated is not None:
-        more = compare(first.calibrated, second.calibrated, replicates=replicates, seed=seed)
-        warm = [key for key in first.all_values if key not in found]
-        found |= {(heading, name): more[heading.removeprefix(CALIBRATED), name] for heading, name in warm}
-    return found
+        calibrated = compare(
+            replace(first.calibrated, groups=first.groups), replace(second.calibrated, groups=second.groups)
+        )
+        for heading, name in first.all_values:
+            if heading.startswith(CALIBRATED):
+                differences[heading, name] = calibrated[heading.removeprefix(CALIBRATED), name]
+    return differences
 
 
-def draws(samples: int, replicates: int, seed: int, groups: np.ndarray | None = None) -> Iterator[np.ndarray]:
-    """Blocks (R, S) of how often each sample is drawn when S of them, or all groups, are drawn with replacement."""
-    rng = np.random.default_rng(seed)
-    step = max(1, _WEIGHTS // max(samples, 1))
-    names, place = (range(samples), None) if groups is None else np.unique(groups, return_inverse=True)
-    units = len(names)
-    for start in range(0, replicates, step):
-        found = np.empty((min(step, replicates - start), units))
-        drawn = rng.integers(units, size=found.shape) if units else found.astype(np.int64)
-        for row, indices in enumerate(drawn):  # one row of counts stays in the cache
-            found[row] = np.bincount(indices, minlength=units)
-        yield found if place is None else found[:, place]
+def _of_ratios(first: Evaluation, second: Evaluation) -> Iterator[Interval]:
+    """Intervals of the metrics that are means or ratios of sums, second minus first."""
+    ours, theirs = first.samples, second.samples
+    for column in range(len(ours.names)):
+        if not len(ours):
+            yield Interval(np.nan, np.nan, np.nan)
+            continue
+        above = [np.ascontiguousarray(s.numerator[:, column]) for s in (theirs, ours)]
+        below = [np.ascontiguousarray(s.denominator[:, column]) for s in (theirs, ours)]
+        means = all((part == 1).all() for part in below)
+        denominators = None if means else ([below[0]], [below[1]])
+        yield paired_interval([above[0]], [above[1]], denominators, groups=first.groups)
+
+
+def _of_others(first: Evaluation, second: Evaluation) -> Iterator[Interval]:
+    """Intervals of the other metrics, second minus first."""
+    ours, theirs = first.samples, second.samples
+    if ours.only_leaves:
+        return
+    every = np.ones((1, len(ours)))
+    value = (theirs.others(every, second.bins) - ours.others(every, first.bins))[0]
+    places = left_out_places(len(ours), first.groups)
+    without = [
+        theirs.others(weights, second.bins) - ours.others(weights, first.bins)
+        for weights in weights_without_each(places)
+    ]
+    shares = np.bincount(places) / max(len(places), 1)
+    table = np.concatenate(without) if without else np.empty((0, len(value)))
+    for figure, each in zip(value.tolist(), table.T, strict=True):
+        yield jackknife_interval(figure, each, shares)
+
+
+def left_out_places(samples: int, groups: np.ndarray | None = None) -> np.ndarray:
+    """(S,) with which unit each sample is left out: its group or itself, or a block of them where these are many."""
+    places = np.arange(samples) if groups is None else np.unique(groups, return_inverse=True)[1]
+    units = int(places.max(initial=-1)) + 1
+    if units <= UNITS:
+        return places
+    return (np.random.default_rng(0).permutation(units) % UNITS)[places]
+
+
+def weights_without_each(places: np.ndarray) -> Iterator[np.ndarray]:
+    """Blocks (R, S) of weights that leave out one unit after the other."""
+    units = int(places.max(initial=-1)) + 1
+    step = max(1, _WEIGHTS // max(len(places), 1))
+    for start in range(0, units, step):
+        left_out = np.arange(start, min(start + step, units))
+        yield (places[None, :] != left_out[:, None]).astype(np.float64)
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +149,6 @@ class Comparison:
 
     second: Evaluation
     differences: dict[MetricKey, Difference]
-    replicates: int
-    seed: int
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -132,15 +156,15 @@ class Comparison:
             {"heading": heading, "name": name, **asdict(d), "change": d.value}
             for (heading, name), d in self.differences.items()
         ]
-        second = self.second.source or self.second.name
-        return {"second": second, "replicates": self.replicates, "seed": self.seed, "metrics": rows}
+        return {"second": self.second.source or self.second.name, "metrics": rows}
 
-    def to_text(self, first: str) -> str:
+    def to_text(self, first: Evaluation) -> str:
         """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
         width, heading = max(len(name) for _, name in self.differences), ""
+        over = "samples" if first.groups is None else f"{len(np.unique(first.groups)):,} groups"
         lines = [
-            f"first: {first}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals by "
-            f"{self.replicates:,} paired bootstrap draws; * excludes 0"
+            f"first: {first.name}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals, paired, over {over}; "
+            "* excludes 0"
         ]
         for (group, name), d in self.differences.items():
             if group != heading:
@@ -160,6 +184,11 @@ class Comparison:
         return "\n".join(lines)
 
 
+def compared(first: Evaluation, second: Evaluation) -> Evaluation:
+    """An evaluation with a second model's beside it; see :func:`compare`."""
+    return replace(first, comparison=Comparison(second, compare(first, second)))
+
+
 @dataclass(frozen=True)
 class CurveBand:
     """A curve and its pointwise 95% interval.
@@ -167,8 +196,8 @@ class CurveBand:
     Attributes:
         x: (P,) coverage or specificity, from 0 to 1.
         y: (P,) the curve there: risk or precision.
-        low: (P,) 2.5% quantile over draws of the samples.
-        high: (P,) 97.5% quantile.
+        low: (P,) lower end.
+        high: (P,) upper end.
     """
 
     x: np.ndarray
@@ -177,17 +206,13 @@ class CurveBand:
     high: np.ndarray
 
 
-def curve_band(
-    evaluation: Evaluation, curve: str = "operating", *, replicates: int = 1000, seed: int = 0
-) -> CurveBand:
-    """A curve of an evaluation with its interval, from a bootstrap over samples.
+def curve_band(evaluation: Evaluation, curve: str = "operating") -> CurveBand:
+    """A curve of an evaluation with its interval over samples, or over groups where the evaluation has them.
 
     Args:
         evaluation: the model's evaluation.
         curve: ``"operating"``: precision over specificity. ``"risk"``: share of mistakes over coverage of the best leaf.
             ``"hierarchical"``: share of false answers over coverage as answers climb; trees and forests only.
-        replicates: number of draws, at most 1,000,000.
-        seed: seed of the draws, a whole number from 0.
 
     Raises:
         DataError: there are no samples.
@@ -196,12 +221,10 @@ def curve_band(
         >>> from hace import Hierarchy, evaluate
         >>> h = Hierarchy.flat(["cat", "dog"])
         >>> found = evaluate(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), [0, 0, 0], h)
-        >>> band = curve_band(found, "risk", replicates=50)
+        >>> band = curve_band(found, "risk")
         >>> float(band.y[-1].round(3)), bool((band.low <= band.high).all())
         (0.333, True)
     """
-    check_count("replicates", replicates, MOST_REPLICATES)
-    check_count("seed", seed, MOST_SEED, least=0)
     samples = evaluation.samples
     check_choice("curve", curve, CURVES)
     if not len(samples):
@@ -209,11 +232,14 @@ def curve_band(
     if curve == "hierarchical" and not samples.ladders[0].shape[1]:
         raise DataError("The hierarchical curve needs a tree or forest: on a DAG a leaf has several ways up.")
     grid = np.linspace(0, 1, _POINTS)
-    value = _on_grid(grid, *CURVES[curve](samples, np.ones((1, len(samples)))))
-    weights = draws(len(samples), replicates, seed, evaluation.groups)
-    drawn = np.concatenate([_on_grid(grid, *CURVES[curve](samples, w)) for w in weights])
-    low, high = np.quantile(drawn, _ENDS, axis=0)
-    return CurveBand(grid, value[0], low, high)
+    value = _on_grid(grid, *CURVES[curve](samples, np.ones((1, len(samples)))))[0]
+    places = left_out_places(len(samples), evaluation.groups)
+    without = [_on_grid(grid, *CURVES[curve](samples, w)) for w in weights_without_each(places)]
+    shares = np.bincount(places) / len(places)
+    each = zip(value.tolist(), np.concatenate(without).T, strict=True)
+    bands = [jackknife_interval(figure, left_out, shares) for figure, left_out in each]
+    low, high = (np.clip([getattr(band, end) for band in bands], 0, 1) for end in ("low", "high"))
+    return CurveBand(grid, value, low, high)
 
 
 def _on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
 Three engines, for three kinds of figures:
 
-    interval, paired_interval     a mean over samples or a ratio of sums, over seeds and samples or groups of samples
+    interval, paired_interval     a mean over samples or a ratio of sums, over seeds and samples or groups of samples;
+    and jackknife_interval        any other figure, from its values without each sample or group
     resampled_interval            a figure whose threshold is chosen on the samples: computed anew on resampled ones
     share_interval                a share of independent samples of which only the counts are known, and a difference of two
 
@@ -185,6 +186,17 @@ def paired_interval(
     freedom = _group_freedom([_shares(*figure, places) for figure in both])
     columns = zip(*(_group_columns(*figure, places) for figure in both), strict=True)
     return _crossed((a - b for a, b in columns), freedom)
+
+
+def jackknife_interval(value: float, without: np.ndarray, shares: np.ndarray) -> Interval:
+    """Any figure, from its values (U,) without each of U units, which are such shares (U,) of the samples.
+
+    The units are groups of samples, or samples, or blocks of either.
+    """
+    if len(without) < 2 or not np.isfinite(without).all():
+        return Interval(value, math.nan, math.nan)
+    columns = value + (len(without) - 1) * (without.mean() - without)
+    return _crossed([columns], _group_freedom([shares]))
 
 
 def _pairs(numerator: Rows, denominator: Rows | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -24,6 +24,9 @@ from hace.metrics.metric_batch import MetricBatch
 
 Ratios = tuple[np.ndarray, np.ndarray]  # numerators and denominators, (B, M) each
 AVERAGES = ("micro", "macro")
+RANKS = (1, 5, 20)
+LEAVES = "leaves"  # the heading of the metrics that follow from the ranking of the classes alone
+CARRIED_UP = "accuracy by level, answer carried up"
 
 
 @dataclass(frozen=True)
@@ -232,3 +235,40 @@ def prf_columns(shared: np.ndarray, claimed: np.ndarray, true: np.ndarray, avera
 def _prf_names(letter: str, average: str) -> tuple[str, ...]:
     check_choice("average", average, AVERAGES)
     return tuple(f"{letter}{what} ({average})" for what in ("Precision", "Recall", "F1"))
+
+
+def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
+    """The measures of the best leaf, of so many, and of the levels, each with its heading."""
+    ranks = [k for k in RANKS if k <= choices]
+    found = [(LEAVES, top_k_measure(h, k)) for k in ranks if k != 20]
+    found.append((LEAVES, severity_measure(h, distance)))
+    found += [(LEAVES, distance_measure(h, k, distance)) for k in ranks]
+    if h.is_tree:
+        found.append((CARRIED_UP, level_accuracy_measure(h)))
+        found.append(("accuracy by level, best node of the level", level_choice_measure(h)))
+    for make in (hierarchical_prf_measure, information_prf_measure):
+        found += [("ancestors and information", make(h, average)) for average in AVERAGES]
+    if h.is_tree:
+        found += [
+            ("levels together", full_path_measure(h)),
+            ("levels together", inconsistency_measure(h)),
+            ("Brier score by level", brier_measure(h)),
+            ("log-likelihood by level", log_likelihood_measure(h)),
+        ]
+    return found
+
+
+def answer_measure(h: Hierarchy, distance: str) -> Measure:
+    """The measures of any rule's answers, which may be inner nodes or none."""
+
+    def columns(batch: MetricBatch) -> tuple[np.ndarray, np.ndarray]:
+        answers, truth = batch.answers, batch.truth
+        below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
+        right, specific = is_above(h, answers, truth), batch.relations.specificity[answers]
+        each = [answers == truth, right, below, specific, batch.distance(distance)]
+        means = mean_of(np.stack(each, axis=1))
+        f1 = hierarchical_prf_measure(h, "micro").columns(batch)
+        return np.concatenate([means[0], f1[0]], axis=1), np.concatenate([means[1], f1[1]], axis=1)
+
+    means = ("exactly right", "true (right or above)", "answered below the root", "specificity", "distance")
+    return Measure((*means, "hPrecision", "hRecall", "hF1"), columns, empty=1.0)

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 
 from hace import Hierarchy, evaluate, predict
-from hace.metrics.evaluation import Evaluation, summary_lines, wilson
+from hace.metrics.comparison import compared
+from hace.metrics.evaluation import Evaluation, summary_lines
+from hace.metrics.intervals import share_interval
 from tests.report_studies import ANIMALS, animals
 
 pytest.importorskip("matplotlib")
@@ -30,7 +32,7 @@ def scored(gain: float, seed: int = 0, rows: int = 90) -> tuple[np.ndarray, np.n
 def page_of(*models: tuple[str, Evaluation]) -> str:
     first, *others = (replace(e, name=name) for name, e in models)
     first = replace(first, about={"run": "<b>x</b>"})
-    shown = first.compared_with(others[0], replicates=50) if others else first
+    shown = compared(first, others[0]) if others else first
     return evaluation_page(shown, evaluation_figures(models))
 
 
@@ -67,7 +69,7 @@ def test_an_accuracy_below_chance_asks_about_the_order_of_columns() -> None:
 def test_the_interval_of_a_share() -> None:
     """Wilson's interval holds the shares whose test at 5% does not reject what was seen."""
     for right, samples in ((0, 10), (7, 10), (500, 600)):
-        low, high = wilson(right, samples)
+        low, high = share_interval(right, samples)
         for share in (low, high):
             z = abs(right / samples - share) / max(np.sqrt(share * (1 - share) / samples), 1e-12)
             assert share < 1e-12 or z == pytest.approx(1.959964, rel=1e-6)

@@ -7,13 +7,13 @@ import pytest
 
 from hace.lab.report.document import marked
 from hace.lab.report.findings import bracketed, certainties, limits, signed
-from hace.lab.report.nodes import ancestors_at, newcombe
+from hace.lab.report.nodes import ancestors_at
 from hace.lab.report.page import code
 from hace.lab.report.results import tally
 from hace.lab.report.study_report import counts_text, shortened
 from hace.lab.report.verdict import in_words
 from hace.lab.runs.config import LabelsConfig
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Interval, share_difference
 
 
 def test_differences_have_a_sign_unless_they_round_to_0() -> None:
@@ -68,5 +68,5 @@ def test_the_way_down_to_each_node() -> None:
 
 
 def test_newcombes_interval() -> None:
-    found = newcombe(0.8, 0.6, 50)
+    found = share_difference(0.8, 0.6, 50)
     assert [round(found.value, 2), round(found.low, 3), round(found.high, 3)] == [0.2, 0.02, 0.364]

@@ -17,7 +17,7 @@ from hace.lab.runs.config import DataConfig
 from hace.lab.runs.samples import data_of
 from hace.lab.study.folder import StudyFolder
 from hace.linear.unseen_classes import UnseenStudy
-from hace.metrics.evaluation import wilson
+from hace.metrics.intervals import share_interval
 
 GUARANTEE, NEW_GUARANTEE, NEW = 0.9, 0.8, 12
 
@@ -46,7 +46,7 @@ def _guarantee(results: Results, answer: Answer) -> Verdict:
             depth = np.append(h.depths, 0)[ladder.nodes[rows, place]]
             levels.append(np.bincount(depth, minlength=h.max_depth + 1) / samples)
     share, (nothing, *said) = mean(false), np.mean(levels, axis=0)
-    kept = wilson(round(share * samples), samples)[0] <= 1 - GUARANTEE
+    kept = share_interval(round(share * samples), samples)[0] <= 1 - GUARANTEE
     shares = zip(said[::-1], level_names(h)[::-1], strict=True)
     names = ", ".join(f"{x:.0%} name the {name}" for x, name in shares)
     lines = (

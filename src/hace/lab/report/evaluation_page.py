@@ -21,8 +21,10 @@ from hace.lab.report.page import to_page
 from hace.lab.report.results import BEST_NODE_BY_LEVEL
 from hace.lab.report.verdict import Verdict
 from hace.metrics.comparison import Difference
-from hace.metrics.evaluation import CARRIED_UP, Evaluation, MetricKey, summary_lines, wilson
-from hace.metrics.measures import node_of_level
+from hace.metrics.evaluation import Evaluation, summary_lines
+from hace.metrics.intervals import share_interval
+from hace.metrics.measures import CARRIED_UP, node_of_level
+from hace.metrics.sample_statistics import MetricKey
 
 EVALUATION_PAGE = "report.html"
 _PAIRS = 15
@@ -234,7 +236,7 @@ def _slices_table(models: _Models) -> ReportTable:
 def _share(right: int, samples: int) -> Entry:
     if not samples:
         return Entry("")
-    low, high = wilson(right, samples)
+    low, high = share_interval(right, samples)
     return Entry(f"{100 * right / samples:.1f}%", f"[{100 * low:.1f}, {100 * high:.1f}]")
 
 
@@ -286,7 +288,7 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
         rows.append((*map(Entry, texts), change))
         heading = group
     heads = (("", "metric", *names, "change"),)
-    remark = "95% intervals by a paired bootstrap over the samples; in italics where the interval includes 0."
+    remark = "95% intervals, paired; in italics where the interval includes 0."
     more = {"stub": 2, "remarks": (remark,), "blocks": tuple(blocks)}
     return ReportTable("comparison", "All metrics", heads, tuple(rows), **more)
 

@@ -338,7 +338,6 @@ MODEL_COLOURS = ("#00796b", "#d35400")  # the model, and the one it is compared 
 _MARKED = (0.0, 0.5, 0.8, 0.9, 0.95)  # thresholds with a point on the operating curve
 _PAIRS = 12
 _LEVELS = 8
-_DRAWS = 200  # of the samples, for the shaded intervals
 
 
 def evaluation_figures(models: Sequence[tuple[str, Evaluation]]) -> dict[str, Figure]:
@@ -373,7 +372,7 @@ def _curves(
         label = f"{model} (area {curve.area:.3f})"
         axes.plot(getattr(curve, x), getattr(curve, y), color=colour, label=label)
         if len(evaluation.samples):
-            band = curve_band(evaluation, name.split("_")[0], replicates=_DRAWS)
+            band = curve_band(evaluation, name.split("_")[0])
             axes.fill_between(band.x, band.low, band.high, color=colour, alpha=0.15, linewidth=0)
     axes.set(xlabel=labels[0], ylabel=labels[1], xlim=(0, 1.02))
     axes.set_title(f"{title} (shaded: 95%)", fontsize=11)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,8 +18,7 @@ from hace.lab.report.conformal import ladder_of, sure_places
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
 from hace.metrics.answers import counted, counted_pairs, shared_counts
-from hace.metrics.evaluation import wilson
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Interval, share_difference
 from hace.metrics.measures import node_of_level
 
 DESTINATIONS = 5
@@ -161,7 +159,7 @@ class NodeAccuracies:
     def gaps(self) -> list[Interval]:
         """First minus second at each node."""
         both = zip(self.first.tolist(), self.second.tolist(), self.samples.tolist(), strict=True)
-        return [newcombe(a, b, n) for a, b, n in both]
+        return [share_difference(a, b, n) for a, b, n in both]
 
     def summary(self, first: str, second: str) -> str:
         """In how many nodes the first matches or beats the second, and the mean gain over nodes."""
@@ -208,14 +206,3 @@ def node_accuracies(
         share.append(np.bincount(node, weights=right, minlength=h.num_nodes)[seen] / samples[seen])
     names = [drawable(h.names[v]) for v in seen]
     return NodeAccuracies(level_names(h)[level], rule, names, samples[seen], share[0], share[1])
-
-
-def newcombe(first: float, second: float, samples: float) -> Interval:
-    """The difference of two shares of so many samples, with its 95% interval (Newcombe 1998, method 10).
-
-    It takes both methods to have samples of their own, and seeds not to add samples, so it is wider than a paired interval.
-    """
-    (low_a, high_a), (low_b, high_b) = (wilson(share * samples, samples) for share in (first, second))
-    gap = first - second
-    low = gap - math.hypot(first - low_a, high_b - second)
-    return Interval(gap, low, gap + math.hypot(high_a - first, second - low_b))

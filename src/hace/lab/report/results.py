@@ -30,9 +30,9 @@ from hace.lab.study.configurations import ConfigurationKey
 from hace.lab.study.presets import DINOV2, METHODS
 from hace.lab.study.records import NO_RESULT, Record, best_record
 from hace.metrics import intervals, measures
-from hace.metrics.evaluation import MetricKey
 from hace.metrics.intervals import Compared, Interval, compared_together
 from hace.metrics.metric_batch import MetricBatch
+from hace.metrics.sample_statistics import MetricKey
 
 BY_LEVEL = "accuracy by level, answer carried up"
 BEST_NODE_BY_LEVEL = "accuracy by level, best node of the level"
@@ -402,7 +402,7 @@ class MethodScores:
         if a is not None and b is not None and a[0][0].size:
             return self._interval(key, a, b), len(seeds)
         gaps = [ours[s] - theirs[s] for s in seeds]
-        return None if np.isnan(gaps).any() else (intervals.seed_interval(gaps), len(seeds))
+        return None if np.isnan(gaps).any() else (intervals.interval(np.array(gaps)[:, None]), len(seeds))
 
     def _interval(self, key: MetricKey, first: _Rows, second: _Rows | None = None) -> Interval:
         """The interval of a metric, or of a difference."""

@@ -42,8 +42,7 @@ from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
 from hace.lab.study.presets import METHODS, loss_text
 from hace.lab.study.records import Record, coarse_searches, searched_at
-from hace.metrics.evaluation import wilson
-from hace.metrics.intervals import Interval
+from hace.metrics.intervals import Interval, share_interval
 
 Tone = Literal["yes", "part", "no", "open"]
 QUESTION = "does the hierarchy help?"
@@ -602,7 +601,7 @@ def _searches(
     if not searched:
         return
     samples, accuracy = min(searched, key=lambda one: (one[0], -one[1]))
-    low, high = wilson(round(accuracy * samples), samples)
+    low, high = share_interval(round(accuracy * samples), samples)
     if high - low > 2 * WEAK_SEARCH:
         yield (
             f"Rates were chosen on {samples:,} held-out samples, where an accuracy is uncertain by about "

@@ -18,7 +18,8 @@ from hace.hierarchy.derived import is_above
 from hace.lab.runs.config import RunConfig
 from hace.lab.runs.samples import Task
 from hace.losses.base import HierarchicalLoss
-from hace.metrics.evaluation import Evaluation, evaluate
+from hace.metrics.evaluation import Evaluation
+from hace.metrics.evaluator import evaluate
 from hace.metrics.metric_batch import as_metric_batch
 
 _S = TypeVar("_S", bound=Split)

@@ -33,7 +33,7 @@ from hace.linear.saved_classifier import SUFFIXES, for_onnx
 from hace.losses.base import HierarchicalLoss
 from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import build_loss
-from hace.metrics.evaluation import CARRIED_UP
+from hace.metrics.measures import CARRIED_UP
 from hace.settings import from_dict
 
 FILES = ("onnx", "safetensors")  # each also the suffix of its files
