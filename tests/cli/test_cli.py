@@ -78,10 +78,10 @@ def test_help_of_a_command_teaches_by_example(name: str, capsys: pytest.CaptureF
 def test_options_that_few_people_need_are_shown_by_help_all(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", "--help"]) == 0
     shown = capsys.readouterr().out
-    assert "--replicates" not in shown
+    assert "--bins" not in shown
     assert "more options: hace evaluate --help-all" in shown
     assert cli.main(["evaluate", "--help-all"]) == 0
-    assert "--replicates" in capsys.readouterr().out
+    assert "--bins" in capsys.readouterr().out
 
 
 def test_nothing_asked_shows_the_help_and_fails(capsys: pytest.CaptureFixture[str]) -> None:

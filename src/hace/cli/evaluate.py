@@ -152,7 +152,7 @@ def evaluate(
         only_subset: Skip samples whose truth is outside --subset.
         names: Names of nodes, one line "id name" each, for a hierarchy with only ids.
         distance: Distance for severity and costs.
-        price: Cost of a vague answer, as a share of its distance, and evaluate the answers of least cost.
+        price: Evaluate the answers of least cost, where a vague answer costs this share of its distance.
         metrics: leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes.
         bins: Bins of the calibration error.
         out: Write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures into this folder;
