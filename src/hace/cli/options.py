@@ -160,9 +160,9 @@ def resolved(
     if options:
         given = merged(given, {"data": {"options": options}})
     if loss is not None:
-        from hace.lab.study.presets import spelled_loss
+        from hace.lab.runs.config import LossConfig
 
-        document = {**document, "loss": spelled_loss(loss).to_dict()}
+        document = {**document, "loss": LossConfig.parse(loss).to_dict()}
     return from_dict(config, merged(document, given))
 
 

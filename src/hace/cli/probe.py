@@ -20,8 +20,8 @@ from hace.files.writing import without_nan
 from hace.lab.runs.config import LossConfig, ProbeConfig
 
 if TYPE_CHECKING:
-    from hace.lab.report.results import MethodScores
-    from hace.lab.study.records import Record
+    from hace.lab.probe_table import ProbeTable
+    from hace.lab.runs.run import Run
 
 SHOWN = "data.name data.hierarchy epochs batch_size weight_decay seed validation normalize optimizer"
 NAMES = {"data": "*", "data.name": "--data", "data.root": "--features"}
@@ -84,9 +84,7 @@ def probe(
     """
     import torch
 
-    from hace.lab.report.results import MethodScores, chosen_runs
-    from hace.lab.report.study_report import notes
-    from hace.lab.study.presets import spelled_loss
+    from hace.lab.probe_table import ProbeTable
 
     require("--threads", threads, "at least 1", threads >= 1)
     require("--seeds", seeds, "at least 1", seeds >= 1)
@@ -97,7 +95,7 @@ def probe(
     base = base_config(given, layers, options)
     if only_print:
         return print_yaml(base)
-    losses = {text: spelled_loss(text) for text in loss} or {base.loss.name: base.loss}
+    losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.name: base.loss}
     rates = list(dict.fromkeys(lr)) or [base.lr]
     if base.optimizer == "lbfgs" and lr:
         raise ConfigError(
@@ -105,17 +103,15 @@ def probe(
         )
     if not any("validation" in layer for layer in (*layers, given)):
         base = with_own_split(base)
-    records = make_runs(out, base, losses, rates, range(base.seed, base.seed + seeds))
-    (choices,) = chosen_runs(records).values()
-    titles = dict.fromkeys(record.key.method for record in records)  # in the order of the command line
-    scores = MethodScores({title: choices[title] for title in titles})
-    for note in notes(records):
+    runs = make_runs(out, base, losses, rates, range(base.seed, base.seed + seeds))
+    table = ProbeTable(runs)
+    for note in table.notes():
         print(f"hace: {note}", file=sys.stderr)
     if as_json:
-        print_json(documents(scores))
+        print(json.dumps(without_nan(table.documents()), indent=1, allow_nan=False))
     else:
-        print_table(out, scores, records)
-    if all(record.status == "diverged" for record in records):
+        print_table(out, base, table)
+    if all(run.status == "diverged" for own in runs.values() for run in own):
         raise SystemExit(1)
 
 
@@ -168,88 +164,39 @@ def make_runs(
     losses: Mapping[str, LossConfig],
     rates: Sequence[float],
     seeds: Sequence[int],
-) -> list[Record]:
+) -> dict[str, list[Run]]:
     """Every loss at every rate and seed, made or read; several rates become part of the titles."""
     from hace.lab.probe import load_sources, passes, run_folder, run_pass
     from hace.lab.runs.process import progress
     from hace.lab.runs.run import read_run
-    from hace.lab.study.configurations import ConfigurationKey
-    from hace.lab.study.presets import behind
-    from hace.lab.study.records import Record
 
-    data, sources = base.data, load_sources([base])
-    dataset = data.name if data.root is None else Path(data.root).stem
-    named = [
-        (title if len(rates) < 2 else f"{title}, lr {rate:g}", replace(base, loss=loss, lr=rate, seed=seed))
-        for title, loss in losses.items()
-        for rate in rates
-        for seed in seeds
-    ]
-    configs = [config for _, config in named]
+    configs: dict[str, list[ProbeConfig]] = {}
+    for name, loss in losses.items():
+        for rate in rates:
+            title = name if len(rates) < 2 else f"{name}, lr {rate:g}"
+            configs[title] = [replace(base, loss=loss, lr=rate, seed=seed) for seed in seeds]
+    together = [config for own in configs.values() for config in own]
+    sources = load_sources([base])
     with progress("probes", "epochs") as start:
-        step = start(len(configs) * base.epochs, 0)
-        for work in passes(configs, sources):
+        step = start(len(together) * base.epochs, 0)
+        for work in passes(together, sources):
             run_pass(work, out, sources, on_epoch=step)
-        runs = [read_run(run_folder(config, out, sources)) for config in configs]
-    records, model = [], behind(data)
-    for (title, config), run in zip(named, runs, strict=True):
-        key = ConfigurationKey("single", dataset, model, title, None, None, config.seed)
-        records.append(Record(key, "final", config.lr, run))
-    return records
+    return {
+        title: [read_run(run_folder(config, out, sources)) for config in own]
+        for title, own in configs.items()
+    }
 
 
-def print_table(out: Path, scores: MethodScores, records: Sequence[Record]) -> None:
-    """The table, how its runs were chosen, and where they are."""
-    from hace.lab.report.document import to_text
-    from hace.lab.report.results import HEADLINES
-    from hace.lab.report.study_report import MARKS, summary_table
-
-    reference = reference_of(scores)
-    top1, _, severity = HEADLINES[:3]
-    print(to_text(summary_table(records[0].key.dataset, scores, reference, gaps=(top1, severity), name=str)))
-    final = [record for choice in scores.choices.values() for record in choice.records]
-    split = next((r.run.config.evaluate for r in final if r.status == "finished" and r.run), "test")
-    over = "groups of " if scores.store.groups is not None else ""
-    print(f"\n[95% intervals] over seeds and {over}{split} samples; differences are paired.\n{MARKS}.")
+def print_table(out: Path, base: ProbeConfig, table: ProbeTable) -> None:
+    """The table, how its runs were judged, and where they are."""
+    data = base.data
+    dataset = data.name if data.root is None else Path(data.root).stem
+    seeds = len(table.rows[0].runs)
+    print(f"{dataset}, {seeds} {'seed' if seeds == 1 else 'seeds'}\n\n{table.text()}")
+    over = "" if table.groups is None else "groups of "
+    print(f"\n[95% intervals] over seeds and {over}{base.evaluate} samples.", end="")
+    print(" Differences are paired; * marks those whose interval excludes 0." if len(table.rows) > 1 else "")
     print(f"Runs are in {out}:")
-    for record in final:
-        if record.run is not None:
-            folder = out / record.run.id
-            print(f"  {folder}  {record.key.method}, seed {record.key.seed}, {record.status}")
-
-
-def reference_of(scores: MethodScores) -> str:
-    """The method that others are compared with: the first that has a result."""
-    return next((m for m, choice in scores.choices.items() if choice.finished), next(iter(scores.choices)))
-
-
-def print_json(document: Any) -> None:
-    """Print the table for programs."""
-    print(json.dumps(without_nan(document), indent=1, allow_nan=False))
-
-
-def documents(scores: MethodScores) -> list[dict[str, Any]]:
-    """The table for programs: one object per method."""
-    from hace.lab.report.results import HEADLINES
-
-    reference = reference_of(scores)
-    metrics = HEADLINES[:4]
-    rows = []
-    for method, choice in scores.choices.items():
-        means = {m.key[1]: scores.score(method, m.key) for m in metrics} if choice.finished else {}
-        intervals = {k: {"value": s.value, "low": s.low, "high": s.high} for k, s in means.items()}
-        gaps = {m.key[1]: scores.difference(method, reference, m.key) for m in metrics}
-        changes = {name: gap[0] for name, gap in gaps.items() if gap is not None and method != reference}
-        rows.append(
-            {
-                "method": method,
-                "seeds": len(choice.records),
-                "diverged": sum(record.status == "diverged" for record in choice.records),
-                "candidates": sorted(set(choice.candidates)),
-                "rates": sorted({record.lr for record in choice.finished}),
-                "metrics": intervals,
-                "changes": {name: change._asdict() for name, change in changes.items()},
-                "runs": [record.run.id for record in choice.records if record.run is not None],
-            }
-        )
-    return rows
+    for row in table.rows:
+        for run in row.runs:
+            print(f"  {out / run.id}  {row.title}, seed {run.config.seed}, {run.status}")

@@ -40,7 +40,7 @@ from hace.lab.report.results import (
 from hace.lab.runs.config import LabelsConfig
 from hace.lab.runs.run import Run
 from hace.lab.runs.samples import has_siblings
-from hace.lab.study.presets import METHODS, loss_text
+from hace.lab.study.presets import METHODS
 from hace.lab.study.records import Record, coarse_searches, searched_at
 from hace.metrics.intervals import Interval, share_interval
 
@@ -442,7 +442,7 @@ def commands(run: Run) -> tuple[str, ...]:
     config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
     short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "data-root"
-    words = [f"hace {config.kind}", f"--loss {shlex.quote(loss_text(config.loss))}"]
+    words = [f"hace {config.kind}", f"--loss {shlex.quote(config.loss.text)}"]
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
     for key, value in flattened(config.to_dict(), base).items():
         unused = value is None or (key, value) == ("data.name", "features")

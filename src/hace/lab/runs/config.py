@@ -134,9 +134,46 @@ class LossConfig(Config):
         own = [k for k in loss_parameters(self.name) if k not in SHARED] if self.name in LOSSES else ()
         return _unknown(self, LOSSES, own, "a parameter")
 
+    @classmethod
+    def parse(cls, text: str) -> LossConfig:
+        """A loss from its name and parameters.
+
+        Example:
+            >>> LossConfig.parse("hxe:alpha=0.2:decay=height").options["decay"]
+            'height'
+        """
+        name, *parameters = text.split(":")
+        options = {}
+        for parameter in parameters:
+            key, _, value = parameter.partition("=")
+            options[key] = _plain(value)
+        return cls(name, options)
+
+    @property
+    def text(self) -> str:
+        """The loss as :meth:`parse` reads it, without the parameters that have their default.
+
+        Example:
+            >>> LossConfig("hace", {"dilution": 0.3, "label_smoothing": 0}).text
+            'hace:dilution=0.3'
+        """
+        usual = LossConfig(self.name).options
+        changed = {key: value for key, value in self.options.items() if value != usual[key]}
+        words = {key: v if isinstance(v, str) else json.dumps(v) for key, v in changed.items()}
+        return ":".join([self.name, *(f"{key}={word}" for key, word in words.items())])
+
     def build(self, hierarchy: Hierarchy, labels: Literal["leaves", "nodes"] = "leaves") -> Any:
         """The loss for a hierarchy."""
         return build_loss(self.name, hierarchy, labels=labels, **self.options)
+
+
+def _plain(text: str) -> Any:
+    """A number, a truth value or None where the text is one in JSON; numbers are float."""
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return float(value) if isinstance(value, int) and not isinstance(value, bool) else value
 
 
 def _unknown(

@@ -7,7 +7,6 @@ passed to :func:`hace.lab.study.plan.make_plan`; the command line offers those o
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -49,35 +48,6 @@ class Method:
         return LossConfig(self.loss.name, {**self.loss.options, "dilution": dilution})
 
 
-def spelled_loss(text: str) -> LossConfig:
-    """A loss from its name and parameters: "hxe:alpha=0.2:decay=height"."""
-    name, *parameters = text.split(":")
-    options: dict[str, Any] = {}
-    for key, _, value in (parameter.partition("=") for parameter in parameters):
-        try:
-            number = json.loads(value)
-        except ValueError:
-            options[key] = value
-        else:
-            options[key] = (
-                float(number) if isinstance(number, int) and not isinstance(number, bool) else number
-            )
-    return LossConfig(name, options)
-
-
-def loss_text(loss: LossConfig) -> str:
-    """A loss as :func:`spelled_loss` reads it, without the parameters that have their default.
-
-    Example:
-        >>> loss_text(spelled_loss("hace:dilution=0.3:label_smoothing=0"))
-        'hace:dilution=0.3'
-    """
-    usual = LossConfig(loss.name).options
-    changed = {key: value for key, value in loss.options.items() if value != usual[key]}
-    words = {key: value if isinstance(value, str) else json.dumps(value) for key, value in changed.items()}
-    return ":".join([loss.name, *(f"{key}={word}" for key, word in words.items())])
-
-
 def _read_methods() -> Iterator[tuple[str, Method]]:
     """The rows of methods.csv, each with its group: paper, control or other. What is empty has the default."""
     with Path(__file__).with_name("methods.csv").open(encoding="utf-8", newline="") as file:
@@ -86,7 +56,7 @@ def _read_methods() -> Iterator[tuple[str, Method]]:
             method = Method(
                 row["key"],
                 row["title"],
-                spelled_loss(row["loss"]),
+                LossConfig.parse(row["loss"]),
                 **flags,
                 tuned=tuple(map(float, row["tuned"].split())),
                 induced=int(row["induced"]) if row["induced"] else None,
@@ -130,7 +100,7 @@ def find_method(text: str) -> Method:
             f"A method must be one of {', '.join(METHODS)}, or a loss with its parameters, as in hace:dilution=0.3. "
             f"Got {text!r}.{nearest(name, known)}"
         )
-    return Method(text, text, spelled_loss(text))
+    return Method(text, text, LossConfig.parse(text))
 
 
 def run_title(config: RunConfig) -> str:
