@@ -117,18 +117,17 @@ class HierarchicalLoss(ConstantModule, ABC):
         """
         if num_items_in_batch is not None and self.reduction == "mean":
             return self._mean_over_items(input, target, num_items_in_batch)
-        losses = self._kernel_losses(input, target)  # of nearly every call, which is a flat batch already
-        if losses is not None:
+        losses = self._kernel_losses(input, target)
+        if losses is not None:  # nearly every call: a flat batch that the kernel takes as it is
             return losses if losses.ndim == 0 else self._reduce(losses, target.shape)
         z, target, shape = self._flattened(input, target)
-        if target.is_floating_point():
-            losses = self._soft_losses(z, target)
-        else:
-            losses = self._label_losses(z, target)
+        losses = self._kernel_losses(z, target)
+        if losses is None:
+            losses = self._sample_losses(z, target)
         return self._reduce(losses, shape)
 
     def _kernel_losses(self, z: Any, labels: Any) -> Tensor | None:
-        """The losses of logits (B, C) and labels (B,) by the kernel; None where it does not support them, or these are others.
+        """The losses of logits (B, C) and labels (B,) by the kernel; None where it does not support them, or they are others.
 
         They only need to be added up: they are 0 where ignored and divided by the mean's denominator. Or they are that sum.
         """
@@ -142,7 +141,7 @@ class HierarchicalLoss(ConstantModule, ABC):
         if call is None:
             return None
         return kernel_loss(
-            z, call, labels.contiguous(), self.ignore_index, self.reduction, self._torch_label_losses
+            z, call, labels.contiguous(), self.ignore_index, self.reduction, self._sample_losses
         )
 
     def _supported_call(self) -> KernelCall | None:
@@ -150,23 +149,15 @@ class HierarchicalLoss(ConstantModule, ABC):
         readable = self.label_nodes.is_cpu if compiling() else is_plain(self.label_nodes)
         return self.kernel_call() if readable else None
 
-    def _label_losses(self, z: Tensor, labels: Tensor) -> Tensor:
-        """The same by the kernel where it supports them, else in plain PyTorch."""
-        losses = self._kernel_losses(z, labels)
-        return self._torch_label_losses(z, labels) if losses is None else losses
-
-    def _torch_label_losses(self, z: Tensor, labels: Tensor) -> Tensor:
-        """(B,) losses in plain PyTorch."""
-        counts = labels != self.ignore_index
-        self._check_labels(labels, counts)
-        rows = torch.where(counts, labels, 0)
-        losses = torch.where(counts, self.per_sample(self.head.softmax_rows(z), rows), 0.0)
-        return self._divided(losses, labels)
-
-    def _soft_losses(self, z: Tensor, target: Tensor) -> Tensor:
-        """(B,) losses of (B, C) logits and (B, labels) soft targets, divided by the mean's denominator."""
-        losses = self.per_sample_soft(self.head.softmax_rows(z), target.to(z.dtype))
-        return self._divided(losses, target)
+    def _sample_losses(self, z: Tensor, target: Tensor) -> Tensor:
+        """The same of labels or soft targets in plain PyTorch, by :meth:`per_sample` or :meth:`per_sample_soft`."""
+        z = self.head.softmax_rows(z)
+        if target.is_floating_point():
+            return self._divided(self.per_sample_soft(z, target.to(z.dtype)), target)
+        counts = target != self.ignore_index
+        self._check_labels(target, counts)
+        losses = self.per_sample(z, torch.where(counts, target, 0))
+        return self._divided(torch.where(counts, losses, 0.0), target)
 
     def _divided(self, losses: Tensor, target: Tensor) -> Tensor:
         """For a mean, losses divided by the weights of the labels that count, or by B where targets are soft."""

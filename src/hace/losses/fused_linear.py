@@ -18,6 +18,7 @@ from torch import Tensor
 
 from hace.losses.kernels.torch_internals import compiling, transformed
 from hace.losses.numerics import (
+    PathRanges,
     finite_shift,
     segment_members,
     table_cross_entropy,
@@ -53,19 +54,6 @@ class Layer(NamedTuple):
     def columns(self, pick: slice | Tensor) -> Layer:
         """The same with some of the outputs."""
         return self._replace(weight=self.weight[pick], bias=None if self.bias is None else self.bias[pick])
-
-
-class PathRanges(NamedTuple):
-    """Rows of a table, each along one path: what :func:`hace.losses.numerics.path_cross_entropy` takes.
-
-    ``low`` and ``high`` (B, K) are ranges of positions, each within the next; ``value`` (B, K) the entries of the table;
-    ``column`` the column at each position (None: the same).
-    """
-
-    low: Tensor
-    high: Tensor
-    value: Tensor
-    column: Tensor | None
 
 
 def supports_chunks(*tensors: Tensor | None) -> bool:

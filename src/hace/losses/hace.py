@@ -19,9 +19,9 @@ from hace.hierarchy.distances import Distance
 from hace.hierarchy.hierarchy import Labels
 from hace.losses import tables
 from hace.losses.base import ClassWeights, Reduction
-from hace.losses.fused_linear import PathRanges
 from hace.losses.head import LeafOutputs, Outputs
 from hace.losses.kernels.loss_calls import SOFT_LABELS, KernelCall
+from hace.losses.numerics import PathRanges
 from hace.losses.table_loss import TableLoss
 
 
@@ -123,8 +123,8 @@ class HACELoss(TableLoss):
             soft_label_beta=soft_label_beta,
             distance=distance,
             aggregate=aggregate,
+            unseen=unseen,
         )
-        self.add_unseen(unseen)
         self.dilution = dilution
         self.level_weights = level_weights
 
@@ -179,8 +179,7 @@ class HCELoss(TableLoss):
         super().__init__(
             hierarchy, labels=labels, weight=weight, ignore_index=ignore_index, reduction=reduction
         )
-        self.set_table()
-        self.add_unseen(unseen)
+        self.set_table(unseen=unseen)
 
 
 class CrossEntropyLoss(TableLoss):

@@ -164,10 +164,6 @@ class Head(ConstantModule):
         """The tree cut into levels."""
         return numerics.Levels(self.level_nodes, self.level_parents, self.level_places, self.level_widths)
 
-    def preorder(self, z: Tensor) -> Tensor:
-        """(B, C) logits with their columns in preorder."""
-        return z if self.column is None else z.index_select(1, self.column.long())
-
     def to_nodes(self, x: Tensor, fill: float) -> Tensor:
         """(B, C) -> (B, N): values of the outputs at their nodes, ``fill`` at nodes without an output."""
         if self.outputs == "nodes":
@@ -225,7 +221,8 @@ class Head(ConstantModule):
 
     def flat_rows(self, z: Tensor, owner: str = "The head") -> tuple[Tensor, Callable[[Tensor], Tensor]]:
         """Logits (C,), (B, C) or (B, C, d1, ...) as rows (M, C) in float32 or wider, and the way back for (M, K)."""
-        self.check_input(z, owner)
+        check_logits(z)
+        self._check_fits(z, owner)
         wide = in_single_precision(z)
         if z.ndim == 2:
             return wide, lambda out: out
@@ -235,9 +232,8 @@ class Head(ConstantModule):
         flat = wide.movedim(1, -1).reshape(-1, z.shape[1])
         return flat, lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(-1, 1)
 
-    def check_input(self, z: Tensor, owner: str) -> None:
-        """Refuses logits that are not this head's."""
-        check_logits(z)
+    def _check_fits(self, z: Tensor, owner: str) -> None:
+        """Refuses logits that are on another device or of another width."""
         if z.device != self.leaf_nodes.device:
             raise DataError(
                 f"input must be on the device of the loss, {self.leaf_nodes.device}. Got {z.device}. "

@@ -43,12 +43,27 @@ class Levels(NamedTuple):
     widths: tuple[int, ...]
 
 
-def path_cross_entropy(z: Tensor, low: Tensor, high: Tensor, value: Tensor) -> Tensor:
+class PathRanges(NamedTuple):
+    """Rows of a table, each along one path of a tree.
+
+    ``low`` and ``high`` (B, K) are ranges of positions, each within the next; ``value`` (B, K) the entries of the table;
+    ``column`` the column at each position (None: the same).
+    """
+
+    low: Tensor
+    high: Tensor
+    value: Tensor
+    column: Tensor | None
+
+
+def path_cross_entropy(z: Tensor, path: PathRanges) -> Tensor:
     r"""Cross-entropy of rows on one path of a tree: - sum_j T_j log q*[b_j].
 
     The subtrees of a path are nested ranges of columns. Level 0 is the innermost range, level j what range j adds
     to range j - 1, level K the rest. It takes one log-sum-exp per level, accumulated outward.
     """
+    low, high, value, column = path
+    z = z if column is None else z.index_select(1, column.long())
     batch, columns = z.shape
     depth = low.shape[1]
     edges = torch.cat([low.new_zeros(batch, 1), low.flip(1), high, high.new_full((batch, 1), columns)], dim=1)

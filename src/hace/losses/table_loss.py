@@ -18,7 +18,7 @@ from hace.hierarchy.distances import DISTANCES, Distance
 from hace.losses import numerics, tables
 from hace.losses.base import HierarchicalLoss
 from hace.losses.distance_losses import LeafDistances, padded
-from hace.losses.fused_linear import Layer, PathRanges, path_losses
+from hace.losses.fused_linear import Layer, path_losses
 from hace.losses.inputs import in_single_precision, model_logits
 from hace.losses.kernels import on_cuda
 from hace.losses.kernels.extension import kernel_supports
@@ -53,6 +53,7 @@ class TableLoss(HierarchicalLoss):
         soft_label_beta: float | None = None,
         distance: Distance = "lca_height",
         aggregate: bool = True,
+        unseen: float = 0.0,
     ) -> None:
         """Builds T.
 
@@ -63,17 +64,21 @@ class TableLoss(HierarchicalLoss):
             soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.
             distance: distance of the soft labels.
             aggregate: whether R aggregates; without it, q* is softmax(z) itself.
+            unseen: weight of the leave-one-out term, for classes outside the list; with ``outputs="nodes"`` only.
         """
         fits = is_number(label_smoothing) and 0 <= label_smoothing < 1
         require("label_smoothing", label_smoothing, "in [0, 1)", fits)
         fits = soft_label_beta is None or (is_number(soft_label_beta) and soft_label_beta > 0)
         require("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
+        require("unseen", unseen, "a number >= 0", is_number(unseen) and unseen >= 0)
         h, nodes = self.hierarchy, self.label_nodes.numpy()
         self.label_smoothing = label_smoothing
         self.soft_label_beta = soft_label_beta
         self.distance = distance
         self.aggregate = aggregate
+        self.unseen = unseen
+        self.unseen_loss = self._built_unseen_loss() if unseen else None
         table = partial(tables.label_table, h) if table is None else table
         built = table(nodes)
         class_weight = np.ones(h.num_nodes)
@@ -91,7 +96,6 @@ class TableLoss(HierarchicalLoss):
         self.constant("node", built.node)
         self.constant("value", built.value * np.repeat(scale, np.diff(built.start)))
         self.constant("background", background if uniform else None)
-        self.unseen_loss = None
         self.soften = None
         if soft_label_beta is not None:
             self.soften = LeafDistances(h, nodes, distance)
@@ -99,20 +103,15 @@ class TableLoss(HierarchicalLoss):
             # With one class there is nothing to spread over: only what is at distance 0 keeps its mass.
             self.sharpness = soft_label_beta / widest if widest else _ONE_HOT
 
-    def add_unseen(self, unseen: float) -> None:
-        """Adds the leave-one-out term with this weight, for classes outside the list."""
-        require("unseen", unseen, "a number >= 0", is_number(unseen) and unseen >= 0)
-        self.unseen = unseen
-        if unseen == 0:
-            return
+    def _built_unseen_loss(self) -> LeaveOneOutLoss:
         if self.head.outputs != "nodes":
             raise ConfigError(
                 f"unseen must come with outputs='nodes', where an inner node has an output of its own. Got "
                 f"outputs={self.head.outputs!r}."
             )
-        self.unseen_loss = LeaveOneOutLoss(
+        return LeaveOneOutLoss(
             self.hierarchy,
-            unseen,
+            self.unseen,
             labels=self.labels,
             weight=self.label_weight,
             ignore_index=self.ignore_index,
@@ -188,7 +187,10 @@ class TableLoss(HierarchicalLoss):
         if self.soften is not None:
             return self._dense_losses(z, self._climb(self._soft_labels(rows).to(z.dtype)))
         if self.aggregate and self.hierarchy.is_tree and self.background is None:
-            return self._path_losses(z, rows)
+            path = self._path(rows)
+            if on_cuda.triton_supports(z):
+                return on_cuda.path_losses(z, path)
+            return numerics.path_cross_entropy(z, path)
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
         log_probs = self._log_probs(z)
@@ -201,19 +203,10 @@ class TableLoss(HierarchicalLoss):
         """(B, C) logits and (B, labels) soft targets -> (B,) weighted losses."""
         return self._dense_losses(z, self._dense_rows(target))
 
-    def _path_losses(self, z: Tensor, rows: Tensor) -> Tensor:
-        """Rows of the table along one path of a tree."""
-        path = self._path(rows)
-
-        def in_torch(z: Tensor) -> Tensor:
-            return numerics.path_cross_entropy(self.head.preorder(z), path.low, path.high, path.value)
-
-        return on_cuda.path_losses_on_cuda(z, *path, in_torch) if on_cuda.triton_supports(z) else in_torch(z)
-
-    def _path(self, rows: Tensor) -> PathRanges:
+    def _path(self, rows: Tensor) -> numerics.PathRanges:
         entry, real = padded(rows, self.start, self.longest)
         node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
-        return PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
+        return numerics.PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:
         """(B, C) logits and (B, N) masses of nodes -> (B,) losses; the kernel has them, too, for a head over nodes."""

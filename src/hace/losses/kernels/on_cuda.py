@@ -10,15 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import warnings
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from hace.losses.kernels import extension
 from hace.losses.kernels.torch_internals import compiling, is_plain, transformed
+from hace.losses.numerics import PathRanges, path_cross_entropy
 
 _failed = False
 
@@ -38,19 +37,12 @@ def installed() -> bool:
     return importlib.util.find_spec("triton") is not None
 
 
-def path_losses_on_cuda(
-    z: Tensor,
-    low: Tensor,
-    high: Tensor,
-    value: Tensor,
-    column: Tensor | None,
-    in_torch: Callable[[Tensor], Tensor],
-) -> Tensor:
-    """(B,) losses along paths: (B, C) float32 logits and what :class:`hace.losses.fused_linear.PathRanges` holds.
+def path_losses(z: Tensor, path: PathRanges) -> Tensor:
+    """(B,) losses along paths from (B, C) float32 logits.
 
-    ``in_torch`` computes the same in plain PyTorch: it serves second derivatives, and takes over when Triton fails.
+    Plain PyTorch serves second derivatives, and takes over when Triton fails.
     """
-    return _PathLoss.apply(z, low, high, value, column, in_torch)  # type: ignore[return-value]
+    return _PathLoss.apply(z, path)  # type: ignore[return-value]
 
 
 def block_and_warps(columns: int) -> tuple[int, int]:
@@ -59,12 +51,12 @@ def block_and_warps(columns: int) -> tuple[int, int]:
     return block, max(1, block // 256)
 
 
-def _launched(name: str, z: Tensor, path: tuple[Any, ...], *rest: Tensor) -> bool:
+def _launched(name: str, z: Tensor, path: PathRanges, *rest: Tensor) -> bool:
     """Runs a kernel; False, with a warning the first time, if Triton fails."""
     global _failed
     if _failed:
         return False
-    column, low, high, value = path
+    low, high, value, column = path
     block, warps = block_and_warps(z.shape[1])
     sizes = (z.stride(0), *z.shape[1:], low.shape[1])
     given = (z, z if column is None else column, low, high, value, *rest, *sizes)
@@ -80,15 +72,15 @@ def _launched(name: str, z: Tensor, path: tuple[Any, ...], *rest: Tensor) -> boo
 
 class _PathLoss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx, z, low, high, value, column, in_torch) -> Tensor:  # type: ignore[no-untyped-def, override]
-        path = (column, low.contiguous(), high.contiguous(), value.contiguous())
-        levels = (len(z), low.shape[1] + 1)
+    def forward(ctx, z: Tensor, path: PathRanges) -> Tensor:  # type: ignore[override]
+        path = PathRanges(path.low.contiguous(), path.high.contiguous(), path.value.contiguous(), path.column)
+        levels = (len(z), path.low.shape[1] + 1)
         top, total = (torch.empty(levels, dtype=torch.float64, device=z.device) for _ in range(2))
         loss = z.new_empty(len(z))
         ctx.save_for_backward(z, top, total)
-        ctx.path, ctx.in_torch = path, in_torch
+        ctx.path = path
         ctx.launched = _launched("path_forward", z.detach().contiguous(), path, loss, top, total)
-        return loss if ctx.launched else in_torch(z)
+        return loss if ctx.launched else path_cross_entropy(z, path)
 
     @staticmethod
     def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
@@ -98,9 +90,10 @@ class _PathLoss(torch.autograd.Function):
             grad = torch.empty_like(z, memory_format=torch.contiguous_format)
             slopes = (outer[0].contiguous(), grad, top, total)
             if _launched("path_backward", z.detach().contiguous(), ctx.path, *slopes):
-                return grad, *(None,) * 5
+                return grad, None
         with torch.enable_grad():
             z = z if again else z.detach().requires_grad_()
             # Samples are independent: with ones first, an outer gradient of 0 needs no special case.
-            (grad,) = torch.autograd.grad(ctx.in_torch(z), z, torch.ones_like(outer[0]), create_graph=again)
-        return grad * outer[0][:, None], *(None,) * 5
+            losses = path_cross_entropy(z, ctx.path)
+            (grad,) = torch.autograd.grad(losses, z, torch.ones_like(outer[0]), create_graph=again)
+        return grad * outer[0][:, None], None

@@ -86,16 +86,11 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Whether torch computes with these tensors here and now, in plain memory of the CPU: a decision may depend on values."""
-    return not compiling() and untraced_and_plain(tensors)
+    """Whether torch computes with these tensors here and now, in plain memory of the CPU: a decision may depend on values.
 
-
-def untraced_and_plain(tensors: tuple[Tensor | None, ...]) -> bool:
-    """The same outside of a compilation: not `transformed`, and each tensor `is_plain`.
-
-    Both are written out, for a call of them costs a hundredth of a small head's step.
+    `transformed` and `is_plain` are written out, for a call of them costs a hundredth of a small head's step.
     """
-    if missing:
+    if missing or compiling():
         return False
     keys = _dispatch_tls_local_include_set()  # pyright: ignore[reportPossiblyUnboundVariable]
     if _value(keys) not in _EAGER_KEYS or forward_ad._current_level >= 0:
