@@ -269,21 +269,20 @@ class StudyResults:
         """
         import pandas as pd
 
-        rows = []
-        for record in self.records:
-            if record.stage == "final":
-                metrics = (record.run.result or {}).get("metrics") if record.run is not None else {}
-                row = {**vars(record.key), "status": record.status, "rate": record.lr}
-                row |= {"tried": record.candidates, "edge": record.edge}
-                changed = self.study.data[record.key.dataset].get("changed")
-                if changed:
-                    row["labels changed"] = changed.get(record.key.labels, 0.0)
-                    row["top-1, classes with siblings"] = _over_siblings(record)
-                for heading, values in (metrics or {}).items():
-                    at = "" if heading == "leaves" else f"{heading}: "
-                    row |= {f"{at}{name}": value for name, value in values.items()}
-                rows.append(row)
-        return pd.DataFrame(rows)
+        return pd.DataFrame([self._row(record) for record in self.records if record.stage == "final"])
+
+    def _row(self, record: Record) -> dict[str, Any]:
+        """A final run as a row of the table."""
+        row = {**vars(record.key), "status": record.status, "rate": record.lr}
+        row |= {"tried": record.candidates, "edge": record.edge}
+        changed = self.study.data[record.key.dataset].get("changed")
+        if changed:
+            row["labels changed"] = changed.get(record.key.labels, 0.0)
+            row["top-1, classes with siblings"] = _over_siblings(record)
+        for heading, values in (record.result.get("metrics") or {}).items():
+            prefix = "" if heading == "leaves" else f"{heading}: "
+            row |= {f"{prefix}{name}": value for name, value in values.items()}
+        return row
 
     def report(self, out: str | Path | None = None) -> Path:
         """Write the page, with tables and figures; by default into the folder `report` within the study.
@@ -331,9 +330,10 @@ def _over_siblings(record: Record) -> float | None:
     """Top-1 over the test samples whose class shares its parent with another."""
     if record.status != "finished" or record.run is None:
         return None
-    found = record.run.predictions()
-    kept = has_siblings(record.run.hierarchy)[found["truth"]]
-    return float((found["answer"] == found["truth"])[kept].mean()) if kept.any() else None
+    predictions = record.run.predictions()
+    counted = has_siblings(record.run.hierarchy)[predictions["truth"]]
+    right = predictions["answer"] == predictions["truth"]
+    return float(right[counted].mean()) if counted.any() else None
 
 
 def known_presets() -> dict[str, Preset]:

@@ -27,7 +27,7 @@ class Cluster(Config):
 
     Attributes:
         cpus: Processors per run.
-        gpus: GPUs per run. 0.5: two runs share one; on SLURM, 4 trains one model on four.
+        gpus: GPUs per run. Ray: 0.5 lets two runs share one. SLURM: 4 trains one model on four.
         address: Ray: address of a running cluster; None starts one on this machine.
         partition: SLURM: partition.
         account: SLURM: account.

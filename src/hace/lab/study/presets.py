@@ -52,14 +52,15 @@ def _read_methods() -> Iterator[tuple[str, Method]]:
     """The rows of methods.csv, each with its group: paper, control or other. What is empty has the default."""
     with Path(__file__).with_name("methods.csv").open(encoding="utf-8", newline="") as file:
         for row in csv.DictReader(file):
-            flags = {name: row[name] == "yes" for name in ("diluted", "shuffled", "drops")}
             method = Method(
                 row["key"],
                 row["title"],
                 LossConfig.parse(row["loss"]),
-                **flags,
+                diluted=row["diluted"] == "yes",
                 tuned=tuple(map(float, row["tuned"].split())),
+                shuffled=row["shuffled"] == "yes",
                 induced=int(row["induced"]) if row["induced"] else None,
+                drops=row["drops"] == "yes",
                 head=HeadConfig(cast(Any, row["head"])) if row["head"] else None,
                 rate_factor=float(row["rate_factor"] or 1),
                 control=row["control"],
@@ -69,7 +70,8 @@ def _read_methods() -> Iterator[tuple[str, Method]]:
 
 _ROWS = tuple(_read_methods())
 METHODS: dict[str, Method] = {method.key: method for _, method in _ROWS}
-PAPER_METHODS, CONTROLS = (tuple(m.key for group, m in _ROWS if group == g) for g in ("paper", "control"))
+PAPER_METHODS = tuple(method.key for group, method in _ROWS if group == "paper")
+CONTROLS = tuple(method.key for group, method in _ROWS if group == "control")
 DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
 # Whether coarse labels are worth using: cross-entropy with and without them, path sums, which gain most from them where fine
 # labels are few, and HACE.
@@ -80,8 +82,9 @@ def _one_of_each_loss() -> Iterator[str]:
     """The first method of every loss that takes labels at any level; trees of its own have none above the leaves."""
     seen = set()
     for key, method in METHODS.items():
-        loss, plain = method.loss.name, not (method.shuffled or method.induced or method.drops)
-        if plain and loss not in seen and "labels" in loss_parameters(loss):
+        loss = method.loss.name
+        other_samples_or_tree = method.shuffled or method.induced or method.drops
+        if not other_samples_or_tree and loss not in seen and "labels" in loss_parameters(loss):
             seen.add(loss)
             yield key
 
@@ -114,9 +117,9 @@ def run_title(config: RunConfig) -> str:
 def without_common_end(names: Sequence[str]) -> list[str]:
     """Names of runs without the settings at their end that all of them share; as they are where that leaves them alike."""
     parts = [name.split(", ") for name in names]
-    while min(map(len, parts)) > 1 and len({found[-1] for found in parts}) == 1:
-        parts = [found[:-1] for found in parts]
-    short = [", ".join(found) for found in parts]
+    while min(map(len, parts)) > 1 and len({words[-1] for words in parts}) == 1:
+        parts = [words[:-1] for words in parts]
+    short = [", ".join(words) for words in parts]
     return short if len(set(short)) == len(short) else list(names)
 
 
@@ -142,17 +145,20 @@ def behind(data: DataConfig) -> str:
         return "features"
     if data.root is None:
         return DINOV2
-    path, model = Path(data.root), None
+    model = "features"
     with suppress(HaceError):  # the survey of the data says what is wrong with them
-        if path.is_dir():
-            from hace.lab.features.store import FeatureStore
+        model = _model_of(Path(data.root)) or "features"
+    is_dinov2 = model.lower().replace("-", "_").startswith((DINOV2, "vit_large_patch14_dinov2"))
+    return DINOV2 if is_dinov2 else model
 
-            model = FeatureStore(path).manifest["model"]["name"]
-        elif path.is_file():
-            model = feature_model(path)
-    model = model or "features"
-    known = model.lower().replace("-", "_").startswith((DINOV2, "vit_large_patch14_dinov2"))
-    return DINOV2 if known else model
+
+def _model_of(path: Path) -> str | None:
+    """The model that a folder or a file of features names."""
+    if path.is_dir():
+        from hace.lab.features.store import FeatureStore
+
+        return FeatureStore(path).manifest["model"]["name"]
+    return feature_model(path) if path.is_file() else None
 
 
 WIDEN = 2  # rates that a search may add on each side
@@ -170,13 +176,15 @@ class LabelGrid:
     def situations(self) -> tuple[LabelsConfig, ...]:
         """In the order of tables, each once."""
         to = self.to
-        found = [LabelsConfig()] if not self.coarse else []
-        found += [LabelsConfig(coarse=share, to=to) if share else LabelsConfig() for share in self.coarse]
-        found += [LabelsConfig(fine=k, to=to, drop=drop) for k in self.fine for drop in (True, False)]
+        states = [] if self.coarse else [LabelsConfig()]
+        for share in self.coarse:
+            states.append(LabelsConfig(coarse=share, to=to) if share else LabelsConfig())
+        for known in self.fine:
+            states += [LabelsConfig(fine=known, to=to, drop=drop) for drop in (True, False)]
         for share in self.wrong:
             where = ("parent", "anywhere") if share else ("parent",)
-            found += [LabelsConfig(wrong=share, within=within) for within in where]
-        return tuple({situation.text: situation for situation in found}.values())
+            states += [LabelsConfig(wrong=share, within=within) for within in where]
+        return tuple({state.text: state for state in states}.values())
 
 
 class FixedRun(NamedTuple):
@@ -299,8 +307,8 @@ PRESETS: Mapping[str, Preset] = {
 
 def find_presets(names: str | Iterable[str], known: Mapping[str, Preset] = PRESETS) -> dict[str, Preset]:
     """Presets by name."""
-    found = {}
+    presets = {}
     for name in [names] if isinstance(names, str) else names:
         check_choice("A study", name, known)
-        found[name] = known[name]
-    return found
+        presets[name] = known[name]
+    return presets
