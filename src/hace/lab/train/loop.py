@@ -177,8 +177,11 @@ class Training:
         group: ProcessGroup,
         loss: HierarchicalLoss,
     ) -> None:
-        self.config, self.task, self.view, self.group, self.loss = config, task, view, group, loss
-        # `result` is evaluated and kept.
+        self.config = config
+        self.task = task
+        self.view = view
+        self.group = group
+        self.loss = loss
         self.model = initial_model(config, loss, view, group.device, config.seed)
         zeros = config.start == "zeros" or (config.start == "auto" and loss.labels == "nodes")
         if zeros and not zero_head(self.model) and config.start == "zeros":
@@ -199,7 +202,7 @@ class Training:
 
     @property
     def result(self) -> nn.Module:
-        """The model that is evaluated and kept."""
+        """The model that is evaluated and written."""
         return self.model if self.average is None else self.average
 
     def state(self) -> dict[str, Any]:

@@ -46,7 +46,7 @@ from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWrite
 from hace.lab.runs.samples import Task, data_of, make_task
 from hace.lab.train.loop import ProcessGroup, Training, join_processes
 
-KEPT = 2  # checkpoints
+LAST = 2  # checkpoints that stay
 HASH_DIGITS = 16
 _FORMAT = 2
 
@@ -266,7 +266,7 @@ def _to_stderr(message: str) -> None:
 class RunLog:
     """The run directory during a training: its log, checkpoints, TensorBoard and result.
 
-    Only the first process writes; in the others `writer` is None. The last two checkpoints are kept, each whole and verified by
+    Only the first process writes; in the others `writer` is None. The last two checkpoints stay, each whole and verified by
     the hash in its name.
     """
 
@@ -344,7 +344,7 @@ class RunLog:
         others = [p for p in checkpoints(self._folder.parent) if p != path]
         # After a damaged checkpoint, the run passes its step again: it must not replace a good one.
         earlier = [p for p in others if p.name < name]
-        for old in set(others) - set(earlier[: KEPT - 1]):
+        for old in set(others) - set(earlier[: LAST - 1]):
             old.unlink()
 
     def newest(self, resume: bool) -> bytes:
@@ -353,14 +353,14 @@ class RunLog:
             return b""
         if not resume:
             self.clear()
-        found = checkpoints(self._folder.parent)
-        for path in found:
+        saved = checkpoints(self._folder.parent)
+        for path in saved:
             content = path.read_bytes()
             if path.stem.split("-")[-1] == hashlib.sha256(content).hexdigest()[:HASH_DIGITS]:
                 self.say(f"Going on from {path}.")
                 return content
             rest = "going back to the one before it"
-            if path == found[-1]:
+            if path == saved[-1]:
                 rest = "there is none before it, so the run starts again"
             self.say(f"The checkpoint {path} is damaged; {rest}.")
         return b""
@@ -375,10 +375,10 @@ class RunLog:
                 "Delete it, or the folder, and run the same command again."
             ) from error
         for key, value in self._about.items():
-            found = document.get(key) if isinstance(document, dict) else None
-            if found != value:
+            given = document.get(key) if isinstance(document, dict) else None
+            if given != value:
                 raise FormatError(
-                    f"A checkpoint in {self._folder} does not belong to this run: its {key} is {found!r}, the run's "
+                    f"A checkpoint in {self._folder} does not belong to this run: its {key} is {given!r}, the run's "
                     f"{value!r}. Delete the folder to start again."
                 )
         return document
@@ -401,8 +401,10 @@ class RunLog:
         self._close()
         result = outcome.result(self.config.evaluate, training.about(), training.seconds)
         weights = {name: value.detach().cpu() for name, value in training.result.state_dict().items()}
-        kept = {"weights": weights, "predictions": outcome.predictions()} if self.config.keep else {}
-        self.writer.finish(result, **kept)
+        if self.config.keep:
+            self.writer.finish(result, weights=weights, predictions=outcome.predictions())
+        else:
+            self.writer.finish(result)
         self.clear()
 
     def diverged(self, training: Training, error: DivergedError) -> None:
