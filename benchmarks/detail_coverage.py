@@ -70,7 +70,8 @@ def method(
         drawn = ndtr(0.8 * luck + 0.5 * ours + np.sqrt(0.11) * rng.standard_normal(samples))
         masses = np.stack([np.ones(samples), *mass[::-1]], axis=1)
         true = np.concatenate([np.ones((samples, 1), dtype=bool), drawn[:, None] < masses[:, 1:]], axis=1)
-        found.append(AnswerLadder(np.zeros_like(masses, dtype=np.int64), masses, true, groups))
+        masses[:, 0] = np.inf  # no answer always passes
+        found.append(AnswerLadder(TREE, np.zeros_like(masses, dtype=np.int64), masses, true, groups))
     return found
 
 
@@ -78,7 +79,7 @@ def figures(ladders: list[AnswerLadder]) -> tuple[np.ndarray, np.ndarray]:
     """(K, 1 + R) the detail of each run and of its draws; (K, S) the detail of each answer."""
     draws, answers = [], []
     for ladder in ladders:
-        worth = np.broadcast_to(WORTH, ladder.mass.shape)
+        worth = np.broadcast_to(WORTH, ladder.reached.shape)
         said = WORTH[sure_places(ladder, (GUARANTEE,))[0]]
         parts = np.hstack([said.mean(), *detail_parts(ladder, worth, GUARANTEE)])
         draws.append(detail_draws(parts[None], ladder.groups)[0])

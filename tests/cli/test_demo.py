@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
-from hace.lab.report.conformal import ladder_of, sure_places
+from hace.lab.report.conformal import run_ladder, sure_places
 from hace.lab.report.demo import write_demo
 from hace.lab.report.results import Comparison, Results
 from hace.lab.study.folder import read_study
@@ -90,10 +90,10 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         "sce"
     ].finished:  # the guarantee, by loops: half of the samples answer for the others
         assert record.run is not None
-        ladder = ladder_of(record.run.predictions(), h)
+        ladder = run_ladder(record.run.predictions(), h)
         assert ladder is not None
         (place,) = sure_places(ladder, (0.9,))
-        answered += [bool(ladder.true[i, k]) for i, k in enumerate(place)]
+        answered += [bool(ladder.is_true[i, k]) for i, k in enumerate(place)]
     if "with cross-entropy" in text:
         assert f"{1 - sum(answered) / len(answered):.1%} did, over 2 seeds" in text
 

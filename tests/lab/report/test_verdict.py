@@ -16,13 +16,12 @@ from hace.hierarchy.distances import relations
 from hace.lab.probe import probe
 from hace.lab.report.conformal import (
     AnswerLadder,
-    _resampled,
     confidence_columns,
+    conformal_limits,
     detail_draws,
     detail_parts,
-    ladder_of,
+    run_ladder,
     sure_places,
-    threshold,
 )
 from hace.lab.report.findings import Aspect, Finding, Metric, certainties, findings, forests, points
 from hace.lab.report.results import TOP1, Comparison, Results, method_title
@@ -265,27 +264,26 @@ def test_guaranteed_answers_by_loops() -> None:
     )
     mass = np.sort(rng.random((samples, h.max_depth + 1)), axis=1)[:, ::-1].astype(np.float32)
     run = {"truth": truth, "answer": answer, "path_confidence": mass}
-    ladder = ladder_of(run, h)
+    ladder = run_ladder(run, h)
     assert ladder is not None
     for i in range(samples):
         path = list(h.path(h.nodes[answer[i]]))[::-1]
         path = [None] * (h.max_depth + 1 - len(path)) + path
         above = set(h.path(h.nodes[truth[i]])) | {None}
         assert [None if v < 0 else h.nodes[v] for v in ladder.nodes[i]] == path
-        assert ladder.true[i].tolist() == [node in above for node in path]
+        assert ladder.is_true[i].tolist() == [node in above for node in path]
     rows = np.arange(100)
     kept = [
-        max([m for m, t in zip(ladder.mass[i], ladder.true[i], strict=True) if not t], default=0.0)
-        for i in rows
+        max([m for m, t in zip(mass[i], ladder.is_true[i], strict=True) if not t], default=0.0) for i in rows
     ]
-    assert threshold(np.sort(kept), 0.9) == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
+    assert limit_of(kept, 0.9) == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
     places, strict = sure_places(ladder, (0.9, 0.95))
     order = np.random.default_rng(0).permutation(samples)
     for half, other in ((order[:200], order[200:]), (order[200:], order[:200])):
-        theta = sorted(max([0.0, *ladder.mass[i][~ladder.true[i]]]) for i in other)
+        theta = sorted(max([0.0, *mass[i][~ladder.is_true[i]]]) for i in other)
         for i in half:  # ceil(201 * 0.9)
-            assert places[i] == max([0, *(k for k in range(1, 4) if ladder.mass[i, k] > theta[181 - 1])])
-    wrong = [not ladder.true[i, places[i]] for i in range(samples)]
+            assert places[i] == max([0, *(k for k in range(1, 4) if mass[i, k] > theta[181 - 1])])
+    wrong = [not ladder.is_true[i, places[i]] for i in range(samples)]
     assert 0.03 < np.mean(wrong) < 0.17  # guaranteed is 0.1
     share = relations(h).specificity
     columns = confidence_columns(run, h)
@@ -294,6 +292,11 @@ def test_guaranteed_answers_by_loops() -> None:
     assert share[h.index("1")] == pytest.approx(1)
     assert share[-1] == 0
     assert share[h.index("b")] == pytest.approx(np.log(3) / np.log(6))
+
+
+def limit_of(false_up_to: list[float], guarantee: float) -> float:
+    """The limit of samples, each drawn once."""
+    return float(conformal_limits(np.array(false_up_to), np.ones((len(false_up_to), 1), int), guarantee)[0])
 
 
 def drawn(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> np.ndarray:
@@ -318,9 +321,8 @@ def test_the_detail_at_a_guarantee_knows_the_noise_of_its_threshold() -> None:
         luck = rng.random(samples)
         true = [np.ones(samples, dtype=bool), *(luck < mass for mass in masses[::-1])]
         nodes = np.stack([np.full(samples, -1), h.parent_nodes[family], family, leaf], axis=1)
-        ladder = AnswerLadder(
-            nodes, np.stack([np.ones(samples), *masses[::-1]], axis=1), np.stack(true, axis=1)
-        )
+        reached = np.stack([np.full(samples, np.inf), *masses[::-1]], axis=1)
+        ladder = AnswerLadder(h, nodes, reached, np.stack(true, axis=1))
         worth = relations(h).specificity[nodes]
         said = np.take_along_axis(worth, sure_places(ladder, (0.95,))[0][:, None], axis=1)[:, 0]
         draws = drawn(ladder, worth, 0.95)
@@ -338,12 +340,16 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
     mass = np.sort(rng.random((samples, 4)).round(2), axis=1)[:, ::-1].copy()  # with ties
     true = np.sort(rng.random((samples, 4)) < 0.7, axis=1)[:, ::-1].copy()
     worth = np.broadcast_to(np.array([0.0, 0.3, 0.6, 1.0]), mass.shape)
-    alone, own = (AnswerLadder(mass, mass, true, names) for names in (None, np.arange(samples)))
-    assert all(np.array_equal(a, b) for a, b in zip(_resampled(alone)[0], _resampled(own)[0], strict=True))
+    mass[:, 0], true[:, 0] = np.inf, True  # the root
+    nothing = np.zeros((samples, 4), dtype=int)
+    flat = Hierarchy.flat(["a", "b"])
+    alone, own = (AnswerLadder(flat, nothing, mass, true, names) for names in (None, np.arange(samples)))
+    halves = zip(alone.resampled.halves, own.resampled.halves, strict=True)
+    assert all(np.array_equal(a, b) for a, b in halves)
     assert np.array_equal(drawn(alone, worth, 0.9), drawn(own, worth, 0.9))
     for groups in (None, rng.integers(17, size=samples)):
-        ladder = AnswerLadder(np.zeros((samples, 4), dtype=int), mass, true, groups)
-        halves, counts, _ = _resampled(ladder)
+        ladder = AnswerLadder(flat, nothing, mass, true, groups)
+        halves, counts, _ = ladder.resampled
         found = drawn(ladder, worth, 0.9)
         if groups is not None:
             assert set(groups[halves[0]]).isdisjoint(groups[halves[1]])
@@ -353,15 +359,17 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
             total = 0.0
             for rows, others in (halves, halves[::-1]):
                 theta = [max([0.0, *mass[i][~true[i]]]) for i in np.repeat(others, counts[others, draw])]
-                limit = threshold(np.sort(theta), 0.9)
+                limit = limit_of(theta, 0.9)
                 for i in np.repeat(rows, counts[rows, draw]):
                     total += worth[i, max([0, *(k for k in range(1, 4) if mass[i, k] > limit)])]
             assert found[draw] == pytest.approx(total / counts[:, draw].sum())
 
 
 def test_a_guarantee_that_too_few_samples_can_keep_answers_nothing() -> None:
-    ladder = AnswerLadder(np.zeros((5, 2), dtype=int), np.ones((5, 2)), np.ones((5, 2), dtype=bool))
-    assert threshold(np.zeros(5), 0.99) == np.inf
+    reached = np.column_stack([np.full(5, np.inf), np.ones(5)])
+    flat = Hierarchy.flat(["a", "b"])
+    ladder = AnswerLadder(flat, np.zeros((5, 2), dtype=int), reached, np.ones((5, 2), dtype=bool))
+    assert limit_of([0.0] * 5, 0.99) == np.inf
     assert sure_places(ladder, (0.99,))[0].tolist() == [0] * 5
 
 

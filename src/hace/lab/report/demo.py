@@ -9,7 +9,7 @@ from statistics import mean
 
 import numpy as np
 
-from hace.lab.report.conformal import ladder_of, sure_places
+from hace.lab.report.conformal import run_ladder, sure_places
 from hace.lab.report.results import Results, level_names
 from hace.lab.report.study_report import about_study, verdicts_text, write_records
 from hace.lab.report.verdict import Answer, Verdict, glossary, label_questions, label_verdict
@@ -39,10 +39,10 @@ def _guarantee(results: Results, answer: Answer) -> Verdict:
     runs = [record.run for record in results.choices[answer.comparison][answer.best].finished if record.run]
     h, samples, false, levels = runs[0].hierarchy, 0, [], []
     for run in runs:
-        if (ladder := ladder_of(run.predictions(), h)) is not None:
+        if (ladder := run_ladder(run.predictions(), h)) is not None:
             (place,) = sure_places(ladder, (GUARANTEE,))
             rows, samples = np.arange(len(place)), len(place)
-            false.append(1 - ladder.true[rows, place].mean())
+            false.append(1 - ladder.is_true[rows, place].mean())
             depth = np.append(h.depths, 0)[ladder.nodes[rows, place]]
             levels.append(np.bincount(depth, minlength=h.max_depth + 1) / samples)
     share, (nothing, *said) = mean(false), np.mean(levels, axis=0)

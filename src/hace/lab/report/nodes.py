@@ -14,7 +14,7 @@ from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.distances import relations
-from hace.lab.report.conformal import ladder_of, sure_places
+from hace.lab.report.conformal import run_ladder, sure_places
 from hace.lab.report.document import Entry, ReportTable
 from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
 from hace.metrics.answers import counted, counted_pairs, shared_counts
@@ -123,13 +123,13 @@ def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
     wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
     for record in choice.finished:
         try:
-            ladder = None if record.run is None else ladder_of(record.run.predictions(), h)
+            ladder = None if record.run is None else run_ladder(record.run.predictions(), h)
         except HaceError:  # the scores have said so
             return None
         if ladder is None:
             return None
         samples, last = len(ladder.nodes), h.num_nodes + 1  # the last is where no answer is counted
-        nodes, true, every = ladder.nodes.T.ravel() % last, ladder.true.T.ravel(), np.arange(samples)
+        nodes, true, every = ladder.nodes.T.ravel() % last, ladder.is_true.T.ravel(), np.arange(samples)
         total += samples
         for i, place in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
             at = place * samples + every
