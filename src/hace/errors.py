@@ -99,6 +99,10 @@ class GroupWarning(UserWarning):
     """A column looks like groups of samples and is not used."""
 
 
+class ScoreWarning(UserWarning):
+    """Scores look like another kind than they are read as."""
+
+
 class ConfigError(HaceError):
     """A setting, an option or a combination of them that is not allowed."""
 
@@ -121,6 +125,17 @@ def nearest(name: str, known: Iterable[str]) -> str:
         return ""
     quoted = [repr(folded[key]) for key in close]
     return f" Did you mean {' or '.join(quoted)}?"
+
+
+def amount(count: int, noun: str) -> str:
+    """A count with its noun.
+
+    Example:
+        >>> amount(1, "image"), amount(2000, "image"), amount(2, "class")
+        ('1 image', '2,000 images', '2 classes')
+    """
+    plural = f"{noun}es" if noun.endswith("s") else f"{noun}s"
+    return f"{count:,} {noun if count == 1 else plural}"
 
 
 def listed(names: Iterable[str], most: int = 5) -> str:

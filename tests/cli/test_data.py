@@ -90,7 +90,7 @@ def test_check_of_official_images_notes_what_stands_twice(
     code, out, _ = run(capsys, "aircraft", "--data-root", tmp_path, "--check")
     assert code == 0
     assert (
-        "all 18 images can be read; 6 are in two splits, such as train: images/1000001.jpg and test: images/1000013.jpg"
+        "18 images can be read; 6 in two splits, such as train: images/1000001.jpg and test: images/1000013.jpg"
         in out
     )
     assert "\nfingerprint " in out
@@ -103,15 +103,15 @@ def test_check_of_ones_own_images(tmp_path: Path, capsys: pytest.CaptureFixture[
     code, out, _ = run(capsys, *arguments)
     assert code == 0
     assert "photos (your images, a folder for each class)" in out
-    assert "all 4 images can be read\n" in out
+    assert "4 images can be read\n" in out
     write_image(tmp_path / "photos/test/cat/b.png", colour=(0, 0, 0))
     code, _, error = run(capsys, *arguments)
     assert code == 2
-    assert "in one split. 1 are in two: 'train: train/husky/a.png' and 'test: test/cat/b.png'" in error
+    assert "in one split. Got 1 in two: 'train: train/husky/a.png' and 'test: test/cat/b.png'" in error
     (tmp_path / "photos/test/cat/b.png").write_bytes(b"no image")
     code, out, error = run(capsys, *arguments)
     assert code == 2
-    assert "Every image must be readable. 1 of 5 are not; they are listed above" in error
+    assert "Every image must be readable. 1 of 5 cannot be read; they are listed above" in error
     assert "test/cat/b.png: the image cannot be read" in out
 
 

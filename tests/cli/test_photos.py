@@ -48,7 +48,7 @@ def test_check_lists_all_broken_photos(
     words = f"data folders --data-root {photos} {DATA} --check".split()
     assert cli.main(words) == 2
     said = capsys.readouterr()
-    assert "3 of 24 are not; they are listed above" in said.err
+    assert "3 of 24 cannot be read; they are listed above" in said.err
     assert all(said.out.count(name) == 1 for name in broken)
     assert cli.main([*words, "--skip-broken"]) == 0
     said = capsys.readouterr()
@@ -86,7 +86,7 @@ def test_check_finds_photos_in_two_splits_under_other_names(
         (photos / "test" / name / "IMG_1.png").write_bytes(copied)
     assert cli.main(f"data folders --data-root {photos} --check".split()) == 2
     said = capsys.readouterr().err
-    assert "3 are in two: 'train: train/crow/4.png' and 'test: test/crow/IMG_1.png'" in said
+    assert "Got 3 in two: 'train: train/crow/4.png' and 'test: test/crow/IMG_1.png'" in said
 
 
 def test_features_skip_broken_photos_and_a_second_visit_is_short(

@@ -549,7 +549,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
     assert "line 2: the text must be UTF-8. Got byte 0xff" in refused(capsys, run, tmp_path / "list.csv")
     (tmp_path / "list.csv").write_text("path\nimages/gone.png\n")
     message = refused(capsys, run, tmp_path / "list.csv", "--to", "jsonl")
-    assert "1 of 1 images cannot be read:\n  images/gone.png: the image does not exist" in message
+    assert "1 of 1 image cannot be read:\n  images/gone.png: the image does not exist" in message
 
 
 def test_features_that_do_not_fit(

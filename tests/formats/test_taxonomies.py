@@ -463,4 +463,4 @@ def test_matches_are_corrected_and_read_back(tmp_path: Path, capsys: pytest.Capt
     assert h.leaves == ("Canis lupus", "Vulpes vulpes")
     assert h.match(["fox"])[0].id == "Vulpes vulpes"
     assert main(call[:3]) == 2
-    assert "must come together" in capsys.readouterr().err
+    assert "--classes must come with --within" in capsys.readouterr().err

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from hace.cli.engine import Numbers, With, Without, comma, more
-from hace.cli.options import Restrictions, ScoreFiles, like_probabilities, warn_of_probabilities
-from hace.errors import ConfigError, DataError
+from hace.cli.options import Restrictions, ScoreFiles
+from hace.errors import ConfigError
 
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
@@ -148,33 +148,13 @@ def calibrate_model(
 
 def calibrate_file(files: ScoreFiles, restrictions: Restrictions, how: dict[str, Any]) -> Calibration:
     """Calibrate scores from a file."""
-    import numpy as np
-    import torch
-
-    from hace.decisions.calibration import calibrate_scores
-    from hace.losses.head import leaf_logits
-
     if files.scores is None:
         raise ConfigError(
             "hace calibrate must have a RUN, or --hierarchy, --scores and --labels. Got neither."
         )
-    sharing, h = files.path_sharing, files.read_hierarchy()
-    truth = files.read_truth(h)
-    file = files.open(files.scores, len(truth), str(files.labels), h)
-    chunks = list(file.chunks())
-    if not chunks:
-        raise DataError(f"{file.path} must hold at least one sample. Got none.")
-    scores = torch.tensor(np.concatenate(chunks))
-    if files.scores_are == "logits" and sharing is None and like_probabilities(scores.numpy()):
-        warn_of_probabilities(file)
-    outputs = file.outputs
-    if sharing is not None:
-        scores, outputs = leaf_logits(scores, h, "paths", sharing), "leaves"
-    how |= {"split": files.scores.name, "groups": files.read_groups(len(truth)), **restrictions.on(h)}
-    try:
-        return calibrate_scores(scores, truth, h, kind=files.scores_are, outputs=outputs, **how)
-    except DataError as error:
-        raise DataError([f"{file.path}: {problem}" for problem in error.problems]) from error
+    h = files.read_hierarchy()
+    scored = files.open(files.scores, h, files.read_truth(h), str(files.labels))
+    return scored.calibrate(**how, **restrictions.on(h))
 
 
 def in_groups(guarantee: GuaranteedThreshold) -> str:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -21,10 +22,7 @@ from hace.cli.options import (
     Restrictions,
     ScoreFiles,
     level_of,
-    like_probabilities,
-    nan_report,
     threshold_of,
-    warn_of_probabilities,
 )
 from hace.errors import ConfigError, DataError, install
 from hace.files.writing import without_nan
@@ -87,7 +85,8 @@ class Model(NamedTuple):
 
     source: str
     name: str
-    evaluate: Callable[..., Evaluation]  # from the options of `hace.evaluate`
+    report: Callable[..., Evaluation]  # from the options of `hace.evaluate`
+    size: tuple[str, int]  # what progress counts, and how many
     calibration: Mapping[str, Any]
 
 
@@ -223,14 +222,18 @@ def print_answers(
 
 def evaluate_models(h: Hierarchy, models: list[Model], options: Mapping[str, Any]) -> list[Evaluation]:
     """The evaluation of each model; those that share a name get the place that they are from."""
+    from hace.lab.runs.process import progress
+
     if len({model.name for model in models}) < len(models):
         models = [model._replace(name=f"{model.name} ({model.source})") for model in models]
     evaluations = []
     for model in models:
         asked = dict(model.calibration)
         remark = asked.pop("remark", None)
-        evaluation = model.evaluate(**options, **asked, name=model.name).over(h)
-        evaluations.append(replace(evaluation, source=model.source, remark=remark))
+        unit, size = model.size
+        with progress(model.name, unit) as start:
+            evaluation = model.report(**options, **asked, name=model.name, progress=start(size, 0))
+        evaluations.append(replace(evaluation.over(h), source=model.source, remark=remark))
     return evaluations
 
 
@@ -291,41 +294,14 @@ class Asked:
         h = self.files.read_hierarchy(names)
         truth = self.files.read_truth(h)
         paths = [path for path in (self.files.scores, self.compare) if path is not None]
-        return h, [self.file_model(path, truth, str(self.files.labels), h) for path in paths], {}
+        return h, [self.file_model(path, h, truth, str(self.files.labels)) for path in paths], {}
 
-    def file_model(self, path: Path, truth: np.ndarray, labels: str, h: Hierarchy) -> Model:
+    def file_model(self, path: Path, h: Hierarchy, truth: np.ndarray, labels: str) -> Model:
         """A model by its scores; the file is opened now and read later."""
-        files = self.files
-        sharing, kind = files.path_sharing, files.scores_are
-        scores = files.open(path, len(truth), labels, h)
-        groups = files.read_groups(len(truth))
-        outputs = scores.outputs if sharing is None else "leaves"
-
-        def evaluate(**options: Any) -> Evaluation:
-            from hace.lab.runs.process import progress
-            from hace.metrics.evaluator import evaluate
-
-            doubtful = kind == "logits" and scores.rows > 0 and sharing is None
-
-            def chunks() -> Iterator[Any]:
-                nonlocal doubtful
-                for chunk in scores.chunks():
-                    yield chunk if sharing is None else path_sums(chunk, h, sharing)
-                    doubtful = doubtful and like_probabilities(chunk)
-
-            options |= {"groups": groups, "metrics": self.metrics}
-            forms = {"kind": kind, "outputs": outputs, "labels": "nodes"}
-            with progress(scores.path.name, "rows") as start:
-                step = start(scores.rows, 0)
-                try:
-                    evaluation = evaluate(chunks(), truth, h, progress=step, **forms, **options)
-                except DataError as error:
-                    raise DataError(f"{scores.path}: {nan_report(scores, error)}") from error
-            if doubtful:
-                warn_of_probabilities(scores)
-            return evaluation
-
-        return Model(str(path), path.stem, evaluate, self.file_calibration(h, outputs))
+        scored = self.files.open(path, h, truth, labels)
+        about = self.file_calibration(h, scored.outputs)
+        report = partial(scored.report, metrics=self.metrics)
+        return Model(str(path), path.stem, report, ("rows", len(truth)), about)
 
     def file_calibration(self, h: Hierarchy, outputs: str) -> dict[str, Any]:
         """What --calibration and --accuracy say, for a file of scores."""
@@ -367,7 +343,7 @@ class Asked:
                 models.append(self.run_model(str(self.compare), self.second_run(run, self.compare, first)))
             else:
                 labels = f"the split {first.split!r} of {run}"
-                models.append(self.file_model(self.compare, first.samples.nodes, labels, first.hierarchy))
+                models.append(self.file_model(self.compare, first.hierarchy, first.samples.nodes, labels))
             short = without_common_end([model.name for model in models])
             models = [model._replace(name=name) for model, name in zip(models, short, strict=True)]
         h = first.hierarchy if names is None else first.run.named_hierarchy(names)
@@ -382,30 +358,17 @@ class Asked:
         root = self.samples.data_root if len(prints) == 1 else None
         split = self.samples.split if self.samples.samples is not None else first.split
         second = rescored(other, root=root, split=split, **self.samples.options)
-        a, b = first.samples, second.samples
-        if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
-            raise DataError(f"{run} and {other} have different hierarchies, so they do not compare.")
-        if list(a.names) != list(b.names) or not np.array_equal(a.nodes, b.nodes):
-            raise DataError(
-                f"{run} and {other} have different {first.split} samples: {len(a):,} and {len(b):,}. "
-                "Compare runs on the same samples."
-            )
+        first.check_comparable(second)
         return second
 
     def run_model(self, folder: str, scored: Rescored) -> Model:
         """A model by its run."""
-        from hace.lab.runs.process import progress
         from hace.lab.serve.load_run import calibration_of
         from hace.lab.study.presets import run_title
 
-        title = run_title(scored.run.config)
-
-        def evaluate(**options: Any) -> Evaluation:
-            with progress(title, "samples") as start:
-                return scored.report(**options, progress=start(len(scored.samples), 0))
-
+        title, size = run_title(scored.run.config), ("samples", len(scored.samples))
         if self.guarantee.asked is None:
-            return Model(folder, title, evaluate, {})
+            return Model(folder, title, scored.report, size, {})
         again = f"hace calibrate {folder}"
         calibration = calibration_of(scored.run, self.calibration)
         calibration.check_use(None, **self.restrictions.on(scored.hierarchy), again=again)
@@ -421,13 +384,4 @@ class Asked:
             "guarantee": calibration.threshold_for(*self.guarantee.asked, again),
             "remark": seen and f"These samples do not test the guarantee: the run was {seen} on them.",
         }
-        return Model(folder, title, evaluate, about)
-
-
-def path_sums(chunk: np.ndarray, h: Hierarchy, sharing: float) -> np.ndarray:
-    """The logits of the leaves from outputs of nodes that add up along each path."""
-    import torch
-
-    from hace.losses.head import leaf_logits
-
-    return leaf_logits(torch.tensor(chunk), h, "paths", sharing).numpy()
+        return Model(folder, title, scored.report, size, about)

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from hace.cli.engine import With, Without, more
 from hace.cli.options import DataOptions, Device
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, amount
 
 _IMAGES, _TEXTS = With("--model"), With("--text")
 
@@ -99,7 +99,7 @@ def _images(name: str, options: DataOptions, out: Path, skip_broken: bool) -> An
     if skip_broken or not DATASETS[name].official:
         dataset = without_broken(dataset, known_images(out, aside=False))
         if dataset.broken and not skip_broken:
-            lines = [f"{len(dataset.broken):,} images cannot be read:", *dataset.broken]
+            lines = [f"{amount(len(dataset.broken), 'image')} cannot be read:", *dataset.broken]
             raise DataError("\n  ".join(lines) + "\n`--skip-broken` leaves such images out.")
     return dataset
 

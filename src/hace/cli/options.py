@@ -5,8 +5,6 @@ other; what two of them need is here.
 from __future__ import annotations
 
 import json
-import re
-import sys
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,8 +21,8 @@ from hace.settings import Config, from_dict, merged
 
 if TYPE_CHECKING:
     from hace.data import Dataset
-    from hace.formats.score_files import ScoreFile
     from hace.hierarchy import Hierarchy
+    from hace.metrics.scored_file import ScoredFile
 
 C = TypeVar("C", bound=Config)
 
@@ -318,27 +316,20 @@ class ScoreFiles:
             )
         return groups
 
-    def open(self, path: Path, rows: int, labels: str, h: Hierarchy) -> ScoreFile:
-        """A file of scores, opened, with as many rows as there are labels."""
+    def open(self, path: Path, h: Hierarchy, truth: np.ndarray, labels: str) -> ScoredFile:
+        """A file of scores, opened, with the truth."""
         from hace.formats.score_files import open_scores, open_top_k
+        from hace.metrics.scored_file import ScoredFile
 
+        kind, sharing = self.kind, self.path_sharing
         if self.rest is not None:
-            scores = open_top_k(path, h, self.rest, self.ignore_column)
+            kind, scores = "probs", open_top_k(path, h, self.rest, self.ignore_column)
         else:
-            absent = 0.0 if self.kind == "probs" else float("-inf")
+            absent = 0.0 if kind == "probs" else float("-inf")
             columns = "nodes" if self.outputs == "paths" else self.outputs
             about = {"key": self.key, "outputs": columns, "ignore_columns": self.ignore_column}
             scores = open_scores(path, h, absent=absent, **about)
-        if scores.rows != rows:
-            raise DataError(
-                f"{path} has {scores.rows:,} rows and {labels} has {rows:,} labels. There must be one label per row."
-            )
-        return scores
-
-    @property
-    def scores_are(self) -> Literal["logits", "probs"]:
-        """What the scores are; in lists they are probabilities."""
-        return self.kind if self.rest is None else "probs"
+        return ScoredFile(scores, truth, h, kind, sharing, self.read_groups(len(truth)), labels)
 
     @property
     def path_sharing(self) -> float | None:
@@ -355,34 +346,6 @@ class ScoreFiles:
         if value is None:
             raise ConfigError(f"--{name} must be given.")
         return str(value)
-
-
-def nan_report(scores: ScoreFile, error: DataError) -> str:
-    """The message about bad rows; where they are NaN, counted over the whole file instead of one chunk."""
-    bad = [np.isnan(chunk).any(axis=1) for chunk in scores.chunks()]
-    rows = np.flatnonzero(np.concatenate(bad))
-    if not len(rows):  # the error counts rows from 0
-        return re.sub(r"\brow (\d+)", lambda row: scores.place(int(row[1])), str(error))
-    return (
-        f"scores must not hold NaN. {len(rows):,} of {scores.rows:,} rows break this rule; the first is "
-        f"{scores.place(int(rows[0]))}. Check the model that made them."
-    )
-
-
-def like_probabilities(chunk: np.ndarray) -> bool:
-    """Whether all rows are in [0, 1] and sum to 1 within rounding; a single column is inconclusive."""
-    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
-        return False
-    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
-
-
-def warn_of_probabilities(scores: ScoreFile) -> None:
-    """Say that a file read as logits seems to hold probabilities."""
-    print(
-        f"hace: warning: {scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with sum 1). If "
-        "that is what they are, say --kind probs.",
-        file=sys.stderr,
-    )
 
 
 # ---------------------------------------------------------------------- answers

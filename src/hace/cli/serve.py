@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 import secrets
 import socket
@@ -69,14 +68,16 @@ def serve(
         raise ConfigError("hace serve must have a RUN, or --demo. Got neither.")
     require("--port", port, "from 0 to 65535", 0 <= port < 65536)
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
-    local = is_local(host)
-    token = token or (None if local else secrets.token_urlsafe(16))
     with tempfile.TemporaryDirectory() as temporary:
+        from hace.lab.serve.demo import train_demo
         from hace.lab.serve.page import read_samples
         from hace.lab.serve.predictor import Predictor
-        from hace.lab.serve.server import listening, make_app, make_server
+        from hace.lab.serve.server import is_local, listening, make_app, make_server
 
+        local = is_local(host)
+        token = token or (None if local else secrets.token_urlsafe(16))
         if run is None:
+            print("training a small model on synthetic pictures of 61 animals", file=sys.stderr, flush=True)
             model, buttons = train_demo(Path(temporary))
             buttons = buttons if samples is None else read_samples(samples)
         else:
@@ -98,14 +99,6 @@ def serve(
             make_server(app).run(sockets=[sock])
 
 
-def is_local(host: str) -> bool:
-    """Whether an address is of this machine alone."""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def sample_buttons(run: str, samples: Path | None, data_root: Path | None) -> list[Sample]:
     """What the page offers to try at once; without the run's data, nothing."""
     from hace.lab.serve.page import read_samples, run_samples
@@ -120,30 +113,3 @@ def sample_buttons(run: str, samples: Path | None, data_root: Path | None) -> li
     except HaceError as error:
         print(f"hace: no samples as buttons: {error}", file=sys.stderr)
         return []
-
-
-def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
-    """A small calibrated model of synthetic pictures: a linear head on features of an untrained network; and some pictures."""
-    import timm
-    import torch
-    from safetensors.torch import save_file
-
-    from hace.data import load_dataset
-    from hace.lab.features.backbones import bare_model, load_backbone
-    from hace.lab.features.extraction import extract
-    from hace.lab.probe import probe
-    from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-    from hace.lab.serve.load_run import calibrate_run
-    from hace.lab.serve.page import some_samples
-
-    print("training a small model on synthetic pictures of 61 animals", file=sys.stderr, flush=True)
-    weights, features = folder / "untrained.safetensors", folder / "features"
-    torch.manual_seed(0)
-    save_file(bare_model(timm, "test_resnet", 32, pretrained=False).state_dict(), weights)
-    pictures = load_dataset("synthetic", hierarchy="animals", train=40, test=2)
-    extract(pictures, load_backbone("test_resnet", checkpoint=weights, image_size=32), features)
-    data = DataConfig("features", root=str(features))
-    how = {"validation": 0.3, "normalize": "standard", "epochs": 30, "lr": 4}
-    (made,) = probe([ProbeConfig(data=data, loss=LossConfig("hace"), **how)], folder)
-    calibrate_run(made.folder)
-    return made.folder, some_samples(pictures["test"])

@@ -13,7 +13,7 @@ import numpy as np
 
 from hace.data.split import Samples, Split
 from hace.data.splitting import in_two_splits
-from hace.errors import ConfigError, DataError, HaceError, nearest
+from hace.errors import ConfigError, DataError, HaceError, amount, nearest
 from hace.hierarchy import Hierarchy
 
 _S = TypeVar("_S", bound=Split)
@@ -165,5 +165,5 @@ def _problem(samples: Samples, index: int) -> str | None:
 def broken_text(data: Dataset[Any]) -> str:
     """What is said of the images that were left out: all of them, one per line."""
     total = len(data.broken) + sum(len(split) for split in data.splits.values())
-    headline = f"{len(data.broken):,} of {total:,} images cannot be read and are left out:"
+    headline = f"{len(data.broken):,} of {amount(total, 'image')} cannot be read and are left out:"
     return "\n  ".join([headline, *data.broken])

@@ -19,7 +19,7 @@ from tests.lab.report.conftest import browser  # noqa: F401  (a fixture)
 @pytest.fixture(scope="session")
 def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Sample]]:
     pytest.importorskip("timm")
-    from hace.cli.serve import train_demo
+    from hace.lab.serve.demo import train_demo
 
     return train_demo(tmp_path_factory.mktemp("demo"))
 

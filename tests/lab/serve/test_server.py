@@ -29,11 +29,10 @@ from fastapi.testclient import TestClient
 from PIL import Image
 
 from hace import Predictor, cli
-from hace.cli.serve import is_local
 from hace.lab.serve.batching import Batcher, Limits
 from hace.lab.serve.guard import host_name
 from hace.lab.serve.page import Sample, hierarchy_document, model_document, read_samples, run_samples
-from hace.lab.serve.server import make_app
+from hace.lab.serve.server import is_local, make_app
 from tests.lab.features.test_text import run_of
 
 JSON = {"Content-Type": "application/json"}

@@ -79,8 +79,8 @@ class DataConfig(Config):
 
     Attributes:
         name: A dataset that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
-        root: Its folder or file.
-        hierarchy: A file with a hierarchy to use instead of the dataset's own.
+        root: Folder of the dataset; for manifest and features, the file.
+        hierarchy: A hierarchy in place of the dataset's own: what `hace hierarchy` reads.
         root_node: Whether the hierarchy has a root; by default as in the paper for its datasets.
         options: Options of the dataset.
         shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the

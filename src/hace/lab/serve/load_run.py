@@ -226,6 +226,21 @@ class Rescored:
         fitted = (self.run.result or {}).get("temperature") or {}
         return None if fitted.get("source") == self.split else fitted.get("value")
 
+    def check_comparable(self, other: Rescored) -> None:
+        """Refuse to compare with a run on other samples.
+
+        Raises:
+            DataError: The hierarchies or the samples differ.
+        """
+        runs = f"{self.run.folder} and {other.run.folder}"
+        a, b = self.samples, other.samples
+        if self.hierarchy.fingerprint != other.hierarchy.fingerprint:
+            raise DataError(f"{runs} have different hierarchies, so they do not compare.")
+        if list(a.names) != list(b.names) or not np.array_equal(a.nodes, b.nodes):
+            raise DataError(
+                f"{runs} have different {self.split} samples: {len(a):,} and {len(b):,}. Compare runs on the same samples."
+            )
+
     def report(self, *, temperature: float | None = None, **options: Any) -> Evaluation:
         """All metrics; options as of :func:`hace.evaluate`, by default those of the run's result."""
         options["temperature"] = self.temperature if temperature is None else temperature

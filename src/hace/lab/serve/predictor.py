@@ -32,7 +32,7 @@ from hace.decisions.calibration import (
 )
 from hace.decisions.rules import at_level, deepest_above, top_k
 from hace.decisions.scores import Scores, subset_leaves, subset_mask
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, amount
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import recorded_encoder
 from hace.lab.probe import finite
@@ -640,4 +640,4 @@ def broken_message(broken: Sequence[Broken], total: int) -> str:
     """What is said of images that cannot be read: their names and reasons, up to twenty."""
     shown = [f"  {b.name}: {b.reason}" for b in broken[:SHOWN]]
     more = [f"  ... and {len(broken) - SHOWN:,} more"] if len(broken) > SHOWN else []
-    return "\n".join([f"{len(broken):,} of {total:,} images cannot be read:", *shown, *more])
+    return "\n".join([f"{len(broken):,} of {amount(total, 'image')} cannot be read:", *shown, *more])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hmac
+import ipaddress
 import json
 import socket
 from collections.abc import AsyncIterator, Sequence
@@ -176,6 +177,14 @@ def make_app(
         return Response(json.dumps({"predictions": documents}), media_type="application/json")
 
     return app
+
+
+def is_local(host: str) -> bool:
+    """Whether an address is of this machine alone."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def listening(host: str, port: int) -> socket.socket:
