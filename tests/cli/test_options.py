@@ -137,7 +137,6 @@ def test_what_is_said_about_wrong_options(
         "evaluate --answers a: --answers must come with --hierarchy",
         "evaluate run --answers a: --answers must come without RUN",
         "evaluate run --metrics leaves: --metrics must come with --scores",
-        "evaluate run --seed 3: --seed must come with --compare",
         "evaluate run --raw-cells: --raw-cells must come with --out",
         "evaluate run --of answers: --of must come with --accuracy",
         "evaluate run --calibration c: --calibration must come with --scores or --accuracy",
