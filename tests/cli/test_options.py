@@ -73,6 +73,10 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
             "'epochs=2' is one argument too many for hace train. Options are written as --epochs 2.",
         ),
         ("train --epochs", "--epochs must have a value."),
+        (
+            "probe --data synthetic-features --lr 4 8",
+            "'8' is one argument too many for hace probe. Lists are written with commas.",
+        ),
         ("train --lr 1 --lr 2", "--lr must be given once. Got it twice."),
         ("train --rate 3", "'--rate' is not an option of hace train. Did you mean '--lr'?"),
         ("train --print-confg", "Did you mean '--print-config'?"),

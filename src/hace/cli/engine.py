@@ -28,7 +28,6 @@ SYNONYMS = {
     "learning-rate": "lr",
     "output": "out",
     "rate": "lr",
-    "split-file": "split",
     "weights": "checkpoint",
 }
 
@@ -38,38 +37,33 @@ MORE = Group("More options", sort_key=2)
 more = Parameter(group=MORE)  # shown by --help-all alone
 
 
-@dataclass(frozen=True)
 class With:
     """An option that is used only together with one of these: `With("--scores", "--outputs paths")`.
 
     Conditions on options that a command does not have are left out, so that commands can share options.
     """
 
-    conditions: tuple[str, ...]
-
     def __init__(self, *conditions: str) -> None:
-        object.__setattr__(self, "conditions", conditions)
+        self.conditions = conditions
 
 
-@dataclass(frozen=True)
 class Without:
     """An option that is not used together with any of these: `Without("RUN", "--metrics leaves")`."""
 
-    conditions: tuple[str, ...]
-
     def __init__(self, *conditions: str) -> None:
-        object.__setattr__(self, "conditions", conditions)
+        self.conditions = conditions
 
 
 # ---------------------------------------------------------------------- values
 
 
+_COMMA = re.compile(r",(?![^[]*])")  # not within [1, 2]
+
+
 def _split(type_: Any, tokens: Any) -> tuple[Any, ...]:
     """The values of a list with commas."""
     hint = get_args(type_)[0]
-    words = [
-        word.strip() for token in tokens for word in re.split(r",(?![^[]*])", token.value)
-    ]  # not within [1, 2]
+    words = [word.strip() for token in tokens for word in _COMMA.split(token.value)]
     values = tuple(from_text(word, hint) for word in words)
     wrong = [value for value in values if not fits(value, hint)]
     if wrong:
@@ -281,7 +275,7 @@ def in_one_line(error: mistakes.CycloptsError, command: str) -> str:
     if isinstance(error, mistakes.UnusedCliTokensError):
         (word, *_) = error.unused_tokens or [""]
         name, equals, value = word.partition("=")
-        remedy = f" Options are written as --{name} {value}." if equals else ""
+        remedy = f" Options are written as --{name} {value}." if equals else " Lists are written with commas."
         return f"{word!r} is one argument too many for {command}.{remedy}"
     if isinstance(error, mistakes.RepeatArgumentError):
         return f"{error.token.keyword} must be given once. Got it twice."

@@ -442,13 +442,16 @@ def commands(run: Run) -> tuple[str, ...]:
     config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
     short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "data-root"
-    words = [f"hace {config.kind}", f"--loss {shlex.quote(config.loss.text)}"]
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
-    for key, value in flattened(config.to_dict(), base).items():
-        unused = value is None or (key, value) == ("data.name", "features")
-        unused |= key == "lr" and getattr(config, "optimizer", "") == "lbfgs"
-        if not unused:
-            words.append(_option(short.get(key, key), value))
+    changed = {k: v for k, v in flattened(config.to_dict(), base).items() if v is not None}
+    if changed.get("data.name") == "features":
+        del changed["data.name"]
+    if getattr(config, "optimizer", "") == "lbfgs":
+        changed.pop("lr", None)  # it has none
+    options = {key: _option(short.get(key, key), value) for key, value in changed.items()}
+    data = [option for key, option in options.items() if key.startswith("data.")]
+    others = [option for key, option in options.items() if not key.startswith("data.")]
+    words = [f"hace {config.kind}", *data, f"--loss {shlex.quote(config.loss.text)}", *others]
     run_id = config.identity(run.about["data"]["fingerprint"])
     folder, out = ("runs/best",) * 2 if config.kind == "train" else (f"runs/{run_id}", "runs")
     ask = f"hace predict {folder} photos --accuracy 0.9"
