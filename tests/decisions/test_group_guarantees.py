@@ -10,6 +10,7 @@ import pytest
 
 from hace import Hierarchy, evaluate, guaranteed_threshold
 from hace.decisions import GuaranteedThreshold, Scores
+from hace.decisions.bounds import one_of_each
 from hace.decisions.ladders import outcomes_of
 from hace.errors import ConfigError, DataError
 from hace.hierarchy.derived import is_above
@@ -229,3 +230,58 @@ def test_groups_without_answers_do_not_judge_a_guarantee_about_answers() -> None
         answered = len(np.unique(group[sure]))
         assert f"{answered} groups" in told
         assert "not kept" in told
+
+
+def test_one_sample_of_each_group_gives_the_threshold_of_these_samples() -> None:
+    rng = np.random.default_rng(11)
+    z, y, group = calls(rng, 40, 12, 0.5)
+    found = guaranteed_threshold(z, y, TREE, 0.9, groups=group, prefer="sharper", seed=3)
+    rows = one_of_each(group, 3)
+    assert group[rows].tolist() == list(range(40))
+    assert found.threshold == guaranteed_threshold(z[rows], y[rows], TREE, 0.9).threshold
+    assert "40 groups, one sample of each, drawn by seed 3" in found.guarantee
+    assert GuaranteedThreshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+
+
+def test_every_sample_of_a_group_is_drawn_as_often() -> None:
+    places = np.array([0, 0, 0, 1])
+    drawn = np.bincount([one_of_each(places, seed)[0] for seed in range(600)], minlength=3)
+    assert drawn.min() > 150
+    assert drawn.sum() == 600
+
+
+def test_one_sample_of_each_group_keeps_the_guarantee_and_answers_more_where_groups_are_few() -> None:
+    rng = np.random.default_rng(12)
+    false = {"steadier": [], "sharper": []}
+    answered = {"steadier": [], "sharper": []}
+    for seed in range(150):
+        (z, y, group), new = calls(rng, 20, 20, 0.5), calls(rng, 20, 20, 0.5)
+        for prefer, each in false.items():
+            found = guaranteed_threshold(z, y, TREE, 0.95, groups=group, prefer=prefer, seed=seed)
+            each.append(shares(found, *new, "samples").mean())
+            answered[prefer].append(found.answered)
+    for each in false.values():
+        assert np.mean(each) < 0.05 + 3 * np.std(each) / np.sqrt(150)
+    assert np.mean(answered["sharper"]) > np.mean(answered["steadier"]) + 0.02
+
+
+def test_one_sample_of_each_group_speaks_of_samples_on_average() -> None:
+    z, y, group = calls(np.random.default_rng(13), 40, 12, 0.5)
+    for options in ({"group_share": 0.8}, {"of": "answers", "confidence": 0.8}):
+        with pytest.raises(ConfigError, match="prefer='sharper' must come with groups"):
+            guaranteed_threshold(z, y, TREE, 0.8, groups=group, prefer="sharper", **options)
+    with pytest.raises(ConfigError, match="prefer='sharper' must come with groups"):
+        guaranteed_threshold(z, y, TREE, 0.8, prefer="sharper")
+
+
+def test_bets_on_groups_keep_the_guarantee_with_its_confidence() -> None:
+    """Groups of many samples: at most 0.2 false on average over groups, in at least 0.8 of calibrations."""
+    rng = np.random.default_rng(14)
+    z, y, group = calls(rng, 4000, 10, 0.5)
+    truth = outcomes_of(Scores(z, TREE), y)
+    broken = 0
+    for _ in range(100):
+        some, y_some, g = calls(rng, 40, 10, 0.5)
+        t = guaranteed_threshold(some, y_some, TREE, 0.8, 0.8, groups=g).threshold
+        broken += (np.bincount(group, truth.losses(t)) / np.bincount(group)).mean() > 0.2
+    assert broken <= 32  # 20 and three standard errors

@@ -23,21 +23,21 @@ _BETS = np.geomspace(0.01, 0.99, 16)
 
 def capital_against_at_most(losses: np.ndarray, limit: float) -> np.ndarray:
     """(n,) the capital after each loss (n,), of bets against a mean of at most the limit."""
-    return _capital((losses - limit) / limit)
+    return _capital((losses - limit) / limit, _BETS)
 
 
-def capital_against_at_least(losses: np.ndarray, limit: float) -> np.ndarray:
-    """(n,) the capital after each loss (n,), of bets against a mean of at least the limit.
+def capital_against_at_least(losses: np.ndarray, limit: float, bets: np.ndarray = _BETS) -> np.ndarray:
+    """(n,) the capital after each loss (n,), of bets against a mean of at least the limit; from 0 to 1, fixed beforehand.
 
     Example:
         >>> capital_against_at_least(np.zeros(3), 0.5).round(2).tolist()
         [1.23, 1.6, 2.2]
     """
-    return _capital((limit - losses) / (1 - limit))
+    return _capital((limit - losses) / (1 - limit), bets)
 
 
-def _capital(gains: np.ndarray) -> np.ndarray:
+def _capital(gains: np.ndarray, bets: np.ndarray) -> np.ndarray:
     """The average over bets of the products of 1 + bet x gain, where no gain is below -1."""
-    logs = np.log1p(np.maximum(gains, -1.0)[:, None] * _BETS).cumsum(axis=0)
-    with np.errstate(over="ignore"):
+    with np.errstate(divide="ignore"):  # a bet of 1 may lose all
+        logs = np.log1p(np.maximum(gains, -1.0)[:, None] * bets).cumsum(axis=0)
         return np.exp(np.minimum(logs, 700.0)).mean(axis=1)

@@ -5,11 +5,17 @@ guaranteed mean loss as a share of the most, W(t) = sum L_i(t) / most, and delta
 
     samples, without confidence   (W(t) + 1) / (n + 1) <= alpha                  conformal risk control
     samples, with confidence      P(Bin(n, alpha) <= W(t)) <= delta              Clopper-Pearson, where losses are 0 or 1
-                                  the bound of Hoeffding and Bentkus             where they are any numbers up to the most
+                                  a bet against a mean of alpha gains 1 / delta  where they are any numbers up to the most
     answers, with confidence      the same with m(t), the units answered at t, for n
 
 Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the guarantee. So every calibration
 of enough units gives a threshold, and the guarantee is not about the lucky ones among them.
+
+**The bet.** For losses between 0 and 1, one fixed share b of a capital is bet on each: K grows by 1 + b (alpha - L) / (1 - alpha).
+Where the mean loss is alpha or more, K ever reaches 1 / delta with probability at most delta (Ville's inequality; Waudby-Smith and
+Ramdas 2024). The share is the best for losses with the spread of a coin at alpha, b = (1 - alpha) sqrt(2 log(1 / delta) / (n alpha
+(1 - alpha))), at most 1; losses come in an order fixed by a seed. Smaller losses never have less capital, so if one threshold passes,
+all above it do. Where each group has one sample its loss is 0 or 1, and the exact binomial test, which is sharper, takes its place.
 
 **Samples.** The loss of a unit never grows with t, so the expected loss falls as t grows, and the least t that passes, searched
 down from the safest, is valid: the search errs only if it passes at the greatest t whose expected loss is above alpha, which has
@@ -35,8 +41,17 @@ Willett 2023 ("Distribution-Free Inference with Hierarchical Data"): groups coun
 assumed about samples within one. A guarantee about answers is about groups that get some: a group without an answer at t has no
 share of false ones, and counts in no test of t.
 
+**Steadier or sharper.** On average over groups, mean losses must sum to alpha (G + 1) - 1 or less, so with few groups one false
+answer in a large group may cost most of what is allowed. One random sample of each group stands for a whole new group as well: its
+loss has the mean loss of its group as its expectation, and G + 1 such samples, one of each group, are exchangeable, so E[L_new(t)] <=
+alpha holds for the threshold of these G samples alone (Dunn, Wasserman and Ramdas 2023, who draw one sample per group). "sharper" does
+this, with a seed. It answers more where alpha (G + 1) is not far above 1; its threshold depends on the draw, so single calibrations
+vary more. "steadier" takes all samples. The median threshold of many draws would be steady too, but holds only for twice the guaranteed
+loss: where L_new is lost at the median, it is lost in at least half of the draws.
+
 References: Angelopoulos et al. 2022, "Conformal Risk Control"; Bates et al. 2021, "Distribution-Free, Risk-Controlling
-Prediction Sets"; Geifman and El-Yaniv 2017, "Selective Classification for Deep Neural Networks".
+Prediction Sets"; Waudby-Smith and Ramdas 2024, "Estimating Means of Bounded Random Variables by Betting"; Geifman and El-Yaniv
+2017, "Selective Classification for Deep Neural Networks".
 """
 
 from __future__ import annotations
@@ -50,10 +65,12 @@ from typing import Any
 import numpy as np
 
 from hace.checks import is_number
+from hace.decisions.betting import capital_against_at_least
 from hace.decisions.ladders import NOTHING, Outcomes
 from hace.errors import ConfigError, DataError
 
 GUARANTEES = ("samples", "answers")
+PREFERENCES = ("steadier", "sharper")
 _CHOOSING = 5  # one unit in so many chooses the thresholds that the others test
 _MOST_TESTED = 1024  # thresholds in the list that is tested
 _WHOLE = 1 << 20  # a group's mean loss is rounded up to so many parts, so that tests are exact
@@ -109,10 +126,15 @@ class RiskBound:
             return math.ceil(1 / self.alpha) - 1
         log_right = math.log(1 - self.alpha) if self.alpha > 0.5 else math.log1p(-self.alpha)
         number = max(1, math.ceil(math.log(self.delta) / log_right * (1 - 1e-12)))  # (1 - alpha)^n <= delta
-        while number < 1 << 20 and not self.supported(np.array([0]), np.array([number]))[0]:  # rounding
+        while number < 1 << 20 and not self._passes_without_loss(number):  # rounding, or a bet of less than 1
             number += 1
         # The least n whose n - n // 5 are as many.
         return number if self.of == "samples" else number + (number - 1) // (_CHOOSING - 1)
+
+    def _passes_without_loss(self, number: int) -> bool:
+        if self.most == 1:
+            return bool(self.supported(np.array([0]), np.array([number]))[0])
+        return self._bet_wins(np.zeros(number))
 
     def allowed(self, number: np.ndarray) -> np.ndarray:
         """The greatest loss in all that a guarantee on average allows so many units; negative where they are too few."""
@@ -126,13 +148,26 @@ class RiskBound:
             return loss <= self.allowed(number)
         from scipy.special import bdtr
 
-        alpha = float(self.alpha)
-        share = loss / self.most
-        bound = bdtr(np.ceil(share), number.astype(np.int64), alpha)
-        if self.most > 1:
-            mean = np.divide(share, number, out=np.ones_like(share), where=number > 0)
-            bound = np.minimum(math.e * bound, np.exp(-number * _divergence(mean, alpha)))
-        return bound <= float(self.delta)
+        return bdtr(loss, number.astype(np.int64), float(self.alpha)) <= float(self.delta)
+
+    def passes(self, units: Outcomes | GroupOutcomes, threshold: float) -> bool:
+        """Whether the losses of units at a threshold support the guarantee."""
+        here = np.array([threshold])
+        if self.delta is None or self.most == 1:
+            number = units.answers_at(here) if self.of == "answers" else np.array([len(units)])
+            return bool(self.supported(units.loss_at(here), number)[0])
+        losses = units.counted_losses(threshold, self.of) / self.most
+        return self._bet_wins(np.random.default_rng(0).permutation(losses))
+
+    def _bet_wins(self, losses: np.ndarray) -> bool:
+        """Whether a bet against a mean loss of at least alpha ever gains enough; losses from 0 to 1, in a fixed order."""
+        assert self.delta is not None
+        alpha, delta = float(self.alpha), float(self.delta)
+        if not len(losses):
+            return False
+        spread = math.sqrt(alpha * (1 - alpha) * len(losses))
+        share = min(1.0, (1 - alpha) * math.sqrt(-2 * math.log(delta)) / spread)
+        return bool(capital_against_at_least(losses, alpha, np.array([share])).max() >= 1 / delta)
 
     def threshold(self, outcomes: Outcomes, groups: np.ndarray | None = None, unit: str = "groups") -> float:
         """The least threshold that keeps the guarantee; ``NOTHING``, which answers nothing, where no other does.
@@ -144,6 +179,10 @@ class RiskBound:
         """
         if groups is None:
             return self._least(outcomes, self, "samples")
+        if len(groups) == int(groups.max(initial=-1)) + 1 and self.group_share is None:
+            return self._least(
+                outcomes, self, unit
+            )  # of one sample each: their losses are those of samples, exactly
         return self.over_groups()._least(GroupOutcomes(outcomes, groups, self), self, unit)
 
     def over_groups(self) -> RiskBound:
@@ -161,12 +200,10 @@ class RiskBound:
     def _least_of_samples(self, units: Outcomes | GroupOutcomes) -> float:
         """The search among all thresholds that the scores tell apart: if one passes, so do all above it."""
         tried = units.thresholds()  # falling; the first, NOTHING, passes
-        number = np.array([len(units)])
         low, high = 0, len(tried)
         while high - low > 1:
             middle = (low + high) // 2
-            passes = self.supported(units.loss_at(tried[middle : middle + 1]), number)[0]
-            low, high = (middle, high) if passes else (low, middle)
+            low, high = (middle, high) if self.passes(units, float(tried[middle])) else (low, middle)
         return float(tried[low])
 
     def _least_of_answers(self, units: Outcomes | GroupOutcomes) -> float:
@@ -178,8 +215,7 @@ class RiskBound:
         tried = tried[:: -(-len(tried) // _MOST_TESTED)]
         least = NOTHING
         for threshold in tried[self._start(first, tried, len(second)) :].tolist():
-            here = np.array([threshold])
-            if not self.supported(second.loss_at(here), second.answers_at(here))[0]:
+            if not self.passes(second, threshold):
                 break
             least = threshold
         return least
@@ -198,12 +234,12 @@ class RiskBound:
         return int(np.argmax(np.where(allowed >= 0, passes, 0.0)))
 
     def _allowed_false(self, number: np.ndarray) -> np.ndarray:
-        """How many of so many units may lose all they can; -1 where not even none is enough."""
+        """How many of so many units may lose all they can, by the binomial test; -1 where not even none is enough."""
         low = np.full(len(number), -1)
         high = number + 1
         while (high - low > 1).any():
             middle = (low + high) // 2
-            passes = self.supported(self.most * np.maximum(middle, 0), number) & (middle >= 0)
+            passes = self.supported(np.maximum(middle, 0), number) & (middle >= 0)
             low, high = np.where(passes, middle, low), np.where(passes, high, middle)
         return low
 
@@ -272,9 +308,20 @@ class GroupOutcomes:
         """The loss of all groups at each threshold."""
         return np.array([self.losses(t)[0].sum() for t in thresholds.tolist()])
 
+    def counted_losses(self, threshold: float, of: str) -> np.ndarray:
+        """The losses of the groups that count at a threshold."""
+        losses, counts = self.losses(threshold)
+        return losses[counts] if of == "answers" else losses
+
     def answers_at(self, thresholds: np.ndarray) -> np.ndarray:
         """How many groups count at each threshold."""
         return np.array([self.losses(t)[1].sum() for t in thresholds.tolist()])
+
+
+def one_of_each(places: np.ndarray, seed: int) -> np.ndarray:
+    """(G,) the row of one random sample of each group."""
+    shuffled = np.random.default_rng(seed).permutation(len(places))
+    return shuffled[np.unique(places[shuffled], return_index=True)[1]]
 
 
 def group_places(groups: Sequence[Any] | np.ndarray, samples: int) -> tuple[np.ndarray, np.ndarray]:
@@ -291,14 +338,6 @@ def group_places(groups: Sequence[Any] | np.ndarray, samples: int) -> tuple[np.n
         )
     names, place = np.unique(named.astype(str), return_inverse=True)
     return names, place
-
-
-def _divergence(mean: np.ndarray, alpha: float) -> np.ndarray:
-    """KL(Bernoulli(min(mean, alpha)) || Bernoulli(alpha))."""
-    from scipy.special import rel_entr
-
-    mean = np.minimum(mean, alpha)
-    return rel_entr(mean, alpha) + rel_entr(1 - mean, 1 - alpha)
 
 
 def share_of(name: str, value: float) -> Fraction:

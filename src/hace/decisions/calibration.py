@@ -16,6 +16,7 @@ import numpy as np
 
 from hace.checks import check_choice, is_number, require
 from hace.decisions.bounds import GUARANTEES, group_places
+from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.temperature import fit_temperature
@@ -28,6 +29,10 @@ from hace.settings import Config, from_dict
 FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of guarantees about answers, which hold with a probability
+_MATCHED = (
+    "{:,} of {:,} calibration samples were drawn to have the class frequencies of the new samples: guarantees hold if, within each "
+    "class, new samples look like the calibration samples."
+)
 _FITTING = 3  # one of so many calibration samples fits the temperature
 
 
@@ -146,6 +151,8 @@ def calibrate_scores(
     confidence: float | None = None,
     rule: str = "threshold",
     group_share: float | None = None,
+    prefer: str = "steadier",
+    frequencies: Any = None,
     kind: str = "logits",
     outputs: str = "auto",
     temperature: float | None = None,
@@ -167,6 +174,11 @@ def calibrate_scores(
         confidence: None: guarantees about samples hold on average, those about answers with probability 0.9.
         rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
         group_share: Where samples come in groups: the share of new groups that keep a guarantee; None: on average over them.
+        prefer: "steadier" or "sharper": where samples come in groups, a guarantee on average rests on all samples of each group, or
+            on one random sample of each, drawn by the seed; only with of="samples".
+        frequencies: Class frequencies that changed: (n,) shares of the classes where it will be used, or scores of new samples
+            without labels, of the same kind, which estimate them. Guarantees then rest on calibration samples drawn to match; see
+            :mod:`hace.decisions.frequencies` for what that assumes.
         kind: "logits" or "probs".
         outputs: What the columns are: "leaves", "nodes", or "auto".
         temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
@@ -201,17 +213,27 @@ def calibrate_scores(
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
-    rest = given[~fits].cooled(temperature)
+    rest, truths = given[~fits].cooled(temperature), truth[~fits]
+    notes = ()
+    if frequencies is not None:
+        if groups is not None or pool is not None:
+            raise ConfigError(
+                "frequencies must come without groups: matching draws samples, not groups. Leave one of them out."
+            )
+        rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
+        notes = (_MATCHED.format(len(rows), len(truths)),)
+        rest, truths = rest[rows], truths[rows]
     try:
         thresholds, missing = _thresholds(
             rest,
-            truth[~fits],
+            truths,
             accuracies,
             kinds,
             confidence,
             rule=rule,
             groups=None if groups is None else groups[~fits],
             group_share=group_share,
+            **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),
         )
     except DataError as error:
         if not fits.any():
@@ -221,9 +243,9 @@ def calibrate_scores(
             "given: --temperature T (temperature=T), fitted on other samples or 1."
         )
         raise DataError([*error.problems, spent]) from error
-    notes = ()
     if outside:
         notes = (
+            *notes,
             f"{outside:,} samples of classes outside the subset were left out: guarantees are about samples of its classes.",
         )
     return Calibration(
@@ -240,6 +262,31 @@ def calibrate_scores(
         subset=None if subset is None else tuple(subset),
         prior=None if prior is None else dict(prior),
     )
+
+
+def _matching(
+    frequencies: Any,
+    scores: Scores,
+    truth: np.ndarray,
+    temperature: float,
+    kind: str,
+    subset: Sequence[str] | None,
+    prior: Mapping[str, float] | None,
+    seed: int,
+) -> np.ndarray:
+    """The rows of calibration samples that match class frequencies, given or estimated from new scores."""
+    h = scores.hierarchy
+    shares = np.asarray(frequencies, dtype=np.float64)
+    if shares.ndim == 2:
+        new = Scores(frequencies, h, kind, scores.outputs).checked()
+        if subset is not None:
+            new = new.restricted(subset_mask(h, subset))
+        shares = estimate_frequencies(new.weighted(prior).cooled(temperature), scores, truth)
+    if shares.shape != (h.num_leaves,):
+        raise DataError(
+            f"frequencies must be {h.num_leaves} shares, one for each class, or scores of new samples. Got shape {shares.shape}."
+        )
+    return matching_rows(class_labels(h, truth), shares, seed)
 
 
 def _several(given: Any) -> tuple[Any, ...] | None:

@@ -22,9 +22,9 @@ level, whatever the new samples are.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -192,7 +192,8 @@ def labelled_evidence(
     over = bound if groups is None else bound.over_groups()
     units = guarantee.samples if guarantee.num_groups is None else guarantee.num_groups
     losses = _losses(guarantee, bound, scores, truth, groups) / over.most
-    limit, alpha = highest_rate(over, units, level / 4), float(over.alpha)
+    one_each = guarantee.prefer == "sharper"
+    limit, alpha = highest_rate(bound if one_each else over, units, level / 4), float(over.alpha)
     against = capital_against_at_most(losses, limit)
     favour = capital_against_at_least(losses, alpha)
     threshold, too_few = None, None
@@ -231,8 +232,7 @@ def _losses(
         labels="nodes",
     )
     if groups is None:
-        losses = outcomes.losses(t)
-        return losses[outcomes.answered >= t] if bound.of == "answers" else losses
+        return outcomes.counted_losses(t, bound.of)
     _, places = group_places(groups, len(truth))
     losses, counts = GroupOutcomes(outcomes, places, bound).losses(t)
     arrival = np.argsort(np.unique(places, return_index=True)[1])
@@ -247,16 +247,31 @@ def highest_rate(bound: RiskBound, units: int, delta: float) -> float:
     """
     if bound.delta is not None:
         return float(bound.alpha)
-    number = np.array([units])
-    allowed = np.maximum(bound.allowed(number), 0)
+    allowed = max(0, int(bound.allowed(np.array([units]))[0])) / bound.most
     low, high = float(bound.alpha), 1.0
     for _ in range(30):
         middle = (low + high) / 2
-        passes = RiskBound(Fraction(middle), Fraction(delta), "samples", bound.most).supported(
-            allowed, number
-        )[0]
-        low, high = (low, middle) if passes else (middle, high)
+        low, high = (
+            (low, middle)
+            if _chance_of_so_little(allowed, units, middle, bound.most == 1) <= delta
+            else (middle, high)
+        )
     return min(high, 1 - 1e-9)
+
+
+def _chance_of_so_little(total: float, units: int, mean: float, whole: bool) -> float:
+    """At most this is the probability that independent losses from 0 to 1 of this mean sum to the total or less.
+
+    Exact where losses are 0 or 1, else the bound of Hoeffding and Bentkus (Bates et al. 2021).
+    """
+    from scipy.special import bdtr, rel_entr
+
+    exact = float(bdtr(math.ceil(total - 1e-9), units, mean))
+    if whole:
+        return exact
+    share = min(total / units, mean)
+    divergence = rel_entr(share, mean) + rel_entr(1 - share, 1 - mean)
+    return min(math.e * exact, math.exp(-units * divergence))
 
 
 def _threshold_here(
@@ -276,6 +291,8 @@ def _threshold_here(
         constrained=guarantee.constrained,
         groups=groups,
         group_share=guarantee.group_share,
+        prefer=guarantee.prefer or "steadier",
+        seed=guarantee.seed or 0,
         labels="nodes",
         kind=scores.kind,
         outputs=scores.outputs,

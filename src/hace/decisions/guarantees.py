@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from hace.checks import is_number
-from hace.decisions.bounds import GUARANTEES, RiskBound, group_places
+from hace.checks import check_choice, is_number
+from hace.decisions.bounds import GUARANTEES, PREFERENCES, RiskBound, group_places, one_of_each
 from hace.decisions.decisions import Decisions
 from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, greatest_distance, ladder_of, no_answers
 from hace.decisions.rules import decide
@@ -20,8 +20,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
 from hace.hierarchy.distances import DISTANCES
 
-_FORMAT = "hace.threshold.2"
-_OF_NEW_GROUPS = ("num_groups", "group_share")  # keys of guarantees about new groups
+_FORMAT = "hace.threshold.3"
+_OF_NEW_GROUPS = ("num_groups", "group_share", "prefer", "seed")  # keys of guarantees about new groups
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
@@ -55,6 +55,8 @@ class GuaranteedThreshold:
         hierarchy: the fingerprint of the hierarchy.
         num_groups: how many groups a guarantee about new groups rests on.
         group_share: the share of new groups that keep it; None: it holds on average over them.
+        prefer: ``"steadier"``: it rests on all samples of each group; ``"sharper"``: on one of each, drawn by the seed.
+        seed: of this draw.
     """
 
     rule: str
@@ -71,6 +73,8 @@ class GuaranteedThreshold:
     hierarchy: str
     num_groups: int | None = None
     group_share: float | None = None
+    prefer: str | None = None
+    seed: int | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -84,7 +88,12 @@ class GuaranteedThreshold:
         what = f"{self._where}{self._what}{self._over_what}{self._how_sure}"
         rests = f"{self.samples:,} samples"
         if self.groups == "new":
-            rests = f"{self.num_groups:,} groups, {rests}"
+            one = (
+                f", one sample of each, drawn by seed {self.seed}"
+                if self.prefer == "sharper"
+                else f", {rests}"
+            )
+            rests = f"{self.num_groups:,} groups{one}"
         silent = " It answers nothing." if self.is_silent else ""
         return f"{what[0].upper()}{what[1:]} ({rests}).{silent}"
 
@@ -261,6 +270,8 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         "samples": isinstance(given["samples"], int),
         "num_groups": given["groups"] != "new" or isinstance(given["num_groups"], int),
         "group_share": given.get("group_share") is None or _is_share(given["group_share"]),
+        "prefer": given["groups"] != "new" or given["prefer"] in PREFERENCES,
+        "seed": given.get("seed") is None or isinstance(given["seed"], int),
         "hierarchy": isinstance(given["hierarchy"], str),
     }
     return [name for name, fits in right.items() if not fits]
@@ -288,6 +299,8 @@ def guaranteed_threshold(
     constrained: bool = True,
     groups: Sequence[Any] | np.ndarray | None = None,
     group_share: float | None = None,
+    prefer: str = "steadier",
+    seed: int = 0,
     by: str | Sequence[Any] | np.ndarray | None = None,
     labels: str = "leaves",
     kind: str = "logits",
@@ -323,6 +336,10 @@ def guaranteed_threshold(
             same, and ``confidence`` is over groups. A guarantee about answers is about groups that get some. See
             :mod:`hace.decisions.bounds` for the theorem.
         group_share: the guarantee holds in at least this share of new groups. None: on average over new groups.
+        prefer: with groups, ``"steadier"`` or ``"sharper"``: the guarantee on average over groups rests on all samples of
+            each group, or on one random sample of each. The second answers more where groups are few, and its single
+            calibrations vary more; both keep the guarantee.
+        seed: of the samples that ``"sharper"`` draws: fix it beforehand.
         by: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
             ``"top"``: by the child of the root that the answer is under.
         labels: what the targets are: ``"leaves"`` or ``"nodes"`` (indices into ``hierarchy.nodes``).
@@ -351,6 +368,12 @@ def guaranteed_threshold(
         )
     if group_share is not None and groups is None:
         raise ConfigError("group_share must come with groups, which name the group of each sample. Got none.")
+    check_choice("prefer", prefer, PREFERENCES)
+    if prefer == "sharper" and (groups is None or of == "answers" or group_share is not None):
+        raise ConfigError(
+            "prefer='sharper' must come with groups, of='samples' and no group_share: one random sample of each group stands "
+            "for the mean over its samples. Use prefer='steadier'."
+        )
     bound = _bound(hierarchy, accuracy, confidence, of, distance, at_most, group_share)
     given = Scores(scores, hierarchy, kind, outputs)
     truth = given.truths(target, labels)
@@ -363,7 +386,7 @@ def guaranteed_threshold(
         names, places = group_places(groups, len(outcomes))
         kind_of_groups, num_groups = "new", len(names)
         members: dict[Any, np.ndarray] = {None: everybody}
-        thresholds = {None: bound.threshold(outcomes, places)}
+        thresholds = {None: _over_new_groups(bound, outcomes, places, prefer, seed)}
     else:
         members = {None: everybody}
         if isinstance(by, str):
@@ -388,7 +411,19 @@ def guaranteed_threshold(
         hierarchy=hierarchy.fingerprint,
         num_groups=num_groups,
         group_share=None if group_share is None else float(group_share),
+        prefer=None if groups is None else prefer,
+        seed=seed if prefer == "sharper" else None,
     )
+
+
+def _over_new_groups(
+    bound: RiskBound, outcomes: Outcomes, places: np.ndarray, prefer: str, seed: int
+) -> float:
+    """The threshold of a guarantee about new groups, from all samples of each or from one."""
+    if prefer == "steadier":
+        return bound.threshold(outcomes, places)
+    rows = one_of_each(places, seed)
+    return bound.threshold(outcomes.take(rows), places[rows])
 
 
 def _bound(

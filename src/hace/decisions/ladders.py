@@ -208,6 +208,11 @@ class Outcomes:
         loss = np.take_along_axis(self.loss, np.maximum(passed - 1, 0), axis=1)
         return np.where(passed > 0, loss, 0)[:, 0]
 
+    def counted_losses(self, threshold: float, of: str) -> np.ndarray:
+        """The losses of all samples at a threshold; with ``of="answers"``, of those answered below the root."""
+        losses = self.losses(threshold)
+        return losses[self.answered >= threshold] if of == "answers" else losses
+
     def loss_at(self, thresholds: np.ndarray) -> np.ndarray:
         """The loss of all samples at each threshold."""
         places, above = self._steps
