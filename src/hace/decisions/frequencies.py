@@ -3,9 +3,9 @@
 **Assumption** (label shift): within each class, new samples look like the calibration samples; only how many there are of each
 class changed. A class without calibration samples is assumed absent.
 
-:func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x) f(c) / f0(c),
-and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are calibrated, so give them
-divided by their temperature. "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered i
+:func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x) f(c) /
+f0(c), and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are calibrated, so give
+them divided by their temperature. "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered i
 and m[i] the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
 calibrated, but noisier where classes have few samples.
 
