@@ -17,6 +17,7 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from hace.errors import ConfigError, DataError, FormatError, HaceError, nearest
 from hace.files.documents import read_json
 from hace.files.reading import as_rgb, optional
 from hace.files.weights import check_weights_file, fill, first_line, read_state_dict, weights_hash
+from hace.lab.features.hub import hub_or_cache, unreachable
 from hace.linear.model_files import POOLS
 
 _DTYPES = ("float32", "bf16")
@@ -148,7 +150,8 @@ def bare_model(timm: Any, name: str, image_size: int | None, pretrained: bool) -
     size = {"img_size": image_size} if image_size and fixed else {}
     with torch.random.fork_rng(devices=[]):
         try:
-            return timm.create_model(name, pretrained=pretrained, num_classes=0, **size)
+            with hub_or_cache() if pretrained else nullcontext():
+                return timm.create_model(name, pretrained=pretrained, num_classes=0, **size)
         except (TypeError, AssertionError) as error:
             raise ConfigError(f"{name} cannot be built for images of {image_size} px: {error}") from error
         except Exception as error:
@@ -163,13 +166,18 @@ def bare_model(timm: Any, name: str, image_size: int | None, pretrained: bool) -
 
 def _unreachable(name: str, timm: Any, error: Exception) -> str:
     hub = getattr(timm.get_pretrained_cfg(name), "hf_hub_id", None)
-    where = f"https://huggingface.co/{hub}{name if str(hub).endswith('/') else ''}" if hub else "its source"
-    offline = os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE")
-    reason = "they are not in the cache, and HF_HUB_OFFLINE is set." if offline else first_line(error)
-    return (
-        f"The weights of {name} cannot be downloaded: {reason} On a machine with access to the hub, fetch "
-        f"model.safetensors from {where}, copy it here and give it with --checkpoint model.safetensors."
-    )
+    hub = f"{hub}{name if str(hub).endswith('/') else ''}" if hub else None
+    remedy = "fetch model.safetensors from {}, copy it here and give it with --checkpoint model.safetensors"
+    return unreachable(name, hub, _why_not(error), remedy)
+
+
+def _why_not(error: Exception) -> str:
+    """Why weights could not be fetched."""
+    if os.environ.get("HF_HUB_OFFLINE", "").upper() in ("1", "ON", "YES", "TRUE"):
+        return "they are not in the cache, and HF_HUB_OFFLINE is set."
+    if type(error).__name__ in ("LocalEntryNotFoundError", "OfflineModeIsEnabled"):
+        return "they are not in the cache, and the hub does not answer."
+    return f"{first_line(error).rstrip('.')}."
 
 
 def pooled(model: Any, images: Tensor, pool: str) -> Tensor:
@@ -226,8 +234,12 @@ def load_encoder(
     library = optional("sentence_transformers", "Encoding texts", "text")
     where = str(checkpoint or _ENCODERS.get(name, name))
     try:
-        model = library.SentenceTransformer(where, device=str(device))
+        with hub_or_cache() if checkpoint is None else nullcontext():
+            model = library.SentenceTransformer(where, device=str(device))
     except (OSError, ValueError) as error:
+        if checkpoint is None and "/" in where:
+            remedy = "fetch the folder from {}, copy it here and give it with --checkpoint FOLDER"
+            raise HaceError(unreachable(name, where, _why_not(error), remedy)) from error
         rule = "must be a model of sentence-transformers: a folder, or a name on the model hub"
         raise ConfigError(f"{where} {rule}. Got: {first_line(error)}") from error
     view = {"text": True, "max_length": str(model.max_seq_length)}  # "inf" of models that read everything
