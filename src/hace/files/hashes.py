@@ -45,6 +45,13 @@ class _State(NamedTuple):
     changed: int
 
 
+def cache_folder() -> Path:
+    """The user's cache folder, or HACE_CACHE; an OSError or RuntimeError where it cannot be made."""
+    folder = Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "hace")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 def file_hashes(paths: Sequence[str | Path], suffixes: Sequence[bytes]) -> list[bytes]:
     """sha256 over the bytes of each file and, after them, its suffix."""
     places = [os.fsencode(os.path.abspath(path)) for path in paths]
@@ -88,8 +95,7 @@ def _hash(file: _File) -> bytes:
 def _database() -> Iterator[sqlite3.Connection]:
     """The user's database, or one in memory where that cannot be had."""
     try:
-        folder = Path(os.environ.get(VARIABLE) or Path.home() / ".cache" / "hace")
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = cache_folder()
         database = sqlite3.connect(folder / _NAME)
         database.execute(_TABLE)
     except (sqlite3.Error, OSError, RuntimeError):  # RuntimeError: there is no home

@@ -3,6 +3,7 @@
 inputs      what is this data: a table of kinds, each with how it looks and how it is read
 labels      labels as people have them, and the taxonomy that comes with them
 tables      what the columns of a table are
+encoding    photos and texts as features, by a frozen backbone
 splits      which samples train, calibrate and test
 choice      which loss: the simplest within one standard error of the best
 evaluation  what test samples say

@@ -13,13 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from hace.data import Samples
 from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
+from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
+from hace.data.own_lists import load_folders
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import Parquet
 from hace.files.documents import read_rows
 from hace.files.reading import optional
 from hace.fitting import tables
-from hace.fitting.labels import labels_of
+from hace.fitting.labels import labels_of, within_labels
+from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 
@@ -38,6 +42,8 @@ class Columns:
         split: column of splits, train, val and test; or an array of them.
         groups: column of groups that no split may cut, such as sites; or an array of them.
         features: columns of features.
+        image: column of paths of photos.
+        text: column of texts.
         layer: layer of an AnnData with the features.
         obsm: key of an AnnData's embeddings with the features.
     """
@@ -46,6 +52,8 @@ class Columns:
     split: Any = None
     groups: Any = None
     features: Sequence[str] | None = None
+    image: str | None = None
+    text: str | None = None
     layer: str | None = None
     obsm: str | None = None
 
@@ -55,14 +63,17 @@ class Given:
     """Samples with labels, as they were found.
 
     Attributes:
-        kind: a name of :data:`KINDS`.
-        x: (M, d) features, dense or sparse.
+        kind: "features", "table", "cells", "photos" or "texts".
+        x: (M, d) features, dense or sparse; of photos and texts None until they are encoded.
         nodes: (M,) node indices of labels.
         hierarchy: the taxonomy.
         names: what each sample is called.
         features: names of the features, or None.
         split: (M,) the user's splits, or None.
         groups: (M,) the user's groups, or None.
+        items: paths of photos, or texts, which an encoder makes features of.
+        source: where photos or texts come from.
+        column: the column of texts, for new tables.
         standardised: whether columns are measurements in units of their own, to be standardised.
         notes: what was decided, and what is odd, one sentence each.
     """
@@ -75,6 +86,9 @@ class Given:
     features: Sequence[str] | None = None
     split: np.ndarray | None = None
     groups: np.ndarray | None = None
+    items: Sequence[Any] | None = None
+    source: str = ""
+    column: str | None = None
     standardised: bool = False
     notes: tuple[str, ...] = ()
 
@@ -126,7 +140,8 @@ def _checked(given: Given) -> Given:
             f"{len(given) - len(labelled):,} of {len(given):,} samples have no label and are left out."
         )
         given = given.rows(labelled)
-    _check_finite(given)
+    if given.x is not None:
+        _check_finite(given)
     h = given.hierarchy
     counts = np.bincount(given.nodes, minlength=h.num_nodes)[h.leaf_nodes]
     if (counts > 0).sum() < 2:
@@ -241,7 +256,7 @@ def _read_table_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Giv
     if path.suffix.lower() == ".parquet" and _holds_lists(Parquet(path)):
         return _read_feature_file(path, y, hierarchy, columns)
     frame = _frame_of(path)
-    return _of_table(frame, y, hierarchy, columns, _numbered(len(frame)), path.name)
+    return _of_table(frame, y, hierarchy, columns, _numbered(len(frame)), path)
 
 
 def _holds_lists(table: Parquet) -> bool:
@@ -268,22 +283,38 @@ def _frame_of(path: Path) -> Any:
 
 
 def _of_table(
-    frame: Any, y: Any, hierarchy: Any, columns: Columns, names: Sequence[str], source: str = "The table"
+    frame: Any, y: Any, hierarchy: Any, columns: Columns, names: Sequence[str], path: Path | None = None
 ) -> Given:
+    source = "The table" if path is None else path.name
     roles = tables.roles_of(frame, columns, hierarchy, labelled=y is not None, source=source)
     labels = labels_of(frame[roles.label] if y is None else y, hierarchy, f"{source}: labels")
     _check_length(labels.nodes, len(frame), "y")
-    x, notes = tables.numbers(frame, roles.features, source)
+    x, notes, items, features = None, (), None, None
+    if roles.items is None:
+        (x, notes), features = tables.numbers(frame, roles.features, source), roles.features
+    else:
+        items = [str(item).strip() for item in frame[roles.items].fillna("")]
+        if empty := [i for i, item in enumerate(items) if not item]:
+            raise DataError(
+                f"{source}: {roles.items!r} must not be empty. {len(empty):,} rows are; the first is {empty[0]}."
+            )
+    if roles.kind == "photos":
+        assert items is not None
+        folder, names = Path() if path is None else path.parent, items
+        items = [folder / image for image in check_exist(folder, items)]
     return Given(
-        "table",
+        roles.kind,
         x,
         labels.nodes,
         labels.hierarchy,
         names,
-        features=roles.features,
+        features=features,
+        items=items,
+        source=str(path or ""),
+        column=roles.items if roles.kind == "texts" else None,
         split=_column(frame, roles.split, len(frame), "split"),
         groups=_column(frame, roles.groups, len(frame), "groups"),
-        standardised=True,
+        standardised=roles.items is None,
         notes=(*roles.notes, *labels.notes, *notes),
     )
 
@@ -331,6 +362,70 @@ def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> G
     )
 
 
+# --- photos and texts
+
+
+def _is_folder(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and Path(data).is_dir()
+
+
+def _read_folder(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Photos in folders named after what they show."""
+    if y is not None:
+        raise ConfigError("y must be None for a folder of photos: its folders are the labels.")
+    if not image_files(Path(data)):
+        raise DataError(
+            f"{data} must hold photos, in folders named after what they show, such as gull/1.jpg. Got none. A table, a feature file "
+            "or an .h5ad is given by the name of the file."
+        )
+    h = None if hierarchy is None else as_hierarchy(hierarchy)
+    found = load_folders(Path(data), h, allow_empty=True)
+    parts = found.splits
+    every = Samples.joined(list(parts.values()))
+    labels = within_labels(every.nodes, found.hierarchy)
+    splits = np.repeat(list(parts), [len(part) for part in parts.values()])
+    assert every.paths is not None
+    return Given(
+        "photos",
+        None,
+        labels.nodes,
+        labels.hierarchy,
+        every.names,
+        split=splits if len(parts) > 1 else None,
+        groups=_of_samples(columns.groups or None, len(every), "groups"),
+        items=list(every.paths),
+        source=str(data),
+        notes=labels.notes,
+    )
+
+
+def _is_list_of_words(data: Any) -> bool:
+    if isinstance(data, (str, bytes)) or (not isinstance(data, Sequence) and not hasattr(data, "to_list")):
+        return False
+    return len(data) > 0 and all(isinstance(item, (str, Path)) for item in data)
+
+
+def _read_words(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Paths of photos, or texts."""
+    if y is None:
+        raise ConfigError("y must hold the labels of a list of photos or texts. Got None.")
+    items = [str(item) for item in data]
+    photos = all(item.lower().endswith(tuple(IMAGE_SUFFIXES)) for item in items)
+    labels = labels_of(y, hierarchy, "y")
+    _check_length(labels.nodes, len(items), "y")
+    return Given(
+        "photos" if photos else "texts",
+        None,
+        labels.nodes,
+        labels.hierarchy,
+        items if photos else _numbered(len(items)),
+        split=_of_samples(columns.split, len(items), "split"),
+        groups=_of_samples(columns.groups or None, len(items), "groups"),
+        items=[Path(item) for item in check_exist(Path(), items)] if photos else items,
+        notes=labels.notes,
+    )
+
+
 # --- cells
 
 
@@ -373,10 +468,12 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
 
 KINDS: tuple[Kind, ...] = (
     Kind("AnnData or .h5ad", _is_cells, _read_cells),
+    Kind("a folder of photos", _is_folder, _read_folder),
     Kind("a DataFrame", _is_frame, _read_frame),
     Kind("a table (.csv, .tsv, .parquet)", _is_table_file, _read_table_file),
     Kind("a feature file (.npz, .safetensors, .parquet)", _is_feature_file, _read_feature_file),
     Kind("an array of features", _is_array, _read_array),
+    Kind("a list of photos or texts", _is_list_of_words, _read_words),
 )
 """What `hace.fit` takes, by how it looks; the first that fits reads it."""
 

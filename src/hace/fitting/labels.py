@@ -64,7 +64,7 @@ def labels_of(given: Any, hierarchy: Any, source: str) -> Labels:
         nodes[known] = read_labels(own.astype(np.int64), taxonomy)(own.astype(np.int64))
     else:
         nodes[known] = label_nodes(np.array([_text(v) for v in own], dtype=str), taxonomy, "id", source)
-    return _within_labels(nodes, taxonomy)
+    return within_labels(nodes, taxonomy)
 
 
 def _of_paths(
@@ -78,7 +78,7 @@ def _of_paths(
         known = [i for i, row in enumerate(rows) if row]
         last = np.array([rows[i][-1] for i in known], dtype=str)
         nodes[known] = label_nodes(last, taxonomy, "id", source)
-        return _within_labels(nodes, taxonomy)
+        return within_labels(nodes, taxonomy)
     spelled = Labels(nodes, _spelled(sorted({row for row in rows if row}), names))
     places = _places(spelled.hierarchy)
     for i, row in enumerate(rows):
@@ -106,8 +106,8 @@ def _places(h: Hierarchy) -> dict[tuple[str, ...], int]:
     return found
 
 
-def _within_labels(nodes: IntArray, h: Hierarchy) -> Labels:
-    """Labels over the part of a taxonomy that they are in: what has no sample below it cannot be learned."""
+def within_labels(nodes: IntArray, h: Hierarchy) -> Labels:
+    """Labels (M,), -1 for none, over the part of a taxonomy that they are in: what has no sample below it cannot be learned."""
     seen = np.unique(nodes[nodes >= 0])
     if np.isin(h.leaf_nodes, seen).all():
         return Labels(nodes, h)

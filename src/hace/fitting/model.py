@@ -5,8 +5,8 @@
     model.save("birds.hace")
     hace.load("birds.hace")
 
-The file is that of :meth:`hace.HACEClassifier.save`, with the findings under "fit" in its document: `hace predict`, `serve`,
-`evaluate`, `calibrate` and `export` take it.
+The file is that of :meth:`hace.HACEClassifier.save`, with the findings under "fit" in its document and, for photos, the weights of
+the frozen model in front of it: `hace predict`, `serve`, `evaluate`, `calibrate` and `export` take it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.rules import top_k
 from hace.errors import ConfigError, DataError, FormatError, HaceError, listed
 from hace.files.reading import optional
-from hace.files.weights import read_safetensors_arrays
+from hace.files.weights import read_safetensors
 from hace.fitting import inputs
+from hace.fitting.encoding import PHOTOS, Encoder, document_parts, encoded, encoder_of
 from hace.fitting.evaluation import ACCURACY, rank_names
 from hace.fitting.findings import Findings
 from hace.hierarchy import Hierarchy
 from hace.linear.estimator import HACEClassifier
-from hace.linear.model_files import DOCUMENT, parse_document
-from hace.linear.saved_classifier import save_classifier
+from hace.linear.model_files import DOCUMENT, parse_document, write_tensors
+from hace.linear.saved_classifier import classifier_parts
 from hace.metrics.evaluation import Evaluation, evaluate
 from hace.settings import from_dict
 
@@ -50,10 +51,12 @@ class Model:
     Attributes:
         classifier: what answers; a :class:`hace.HACEClassifier` of the features.
         findings: what the fit found.
+        encoder: what makes features of photos or texts; None where new data are features themselves.
     """
 
     classifier: HACEClassifier
     findings: Findings
+    encoder: Encoder | None = None
 
     def __repr__(self) -> str:
         return f"<Model of {self.findings.kind}: {self.findings.chosen} over {self.hierarchy!r}>"
@@ -77,6 +80,8 @@ class Model:
     ) -> pd.DataFrame:
         """An answer for every sample, with its rank and confidence; all three are None where the model abstains.
 
+        Where photos cannot be read, a column "error" says why.
+
         Args:
             new: samples in any form that `hace.fit` takes, labels not needed.
             accuracy: guarantee: at most 1 - accuracy of all samples get a false answer, and answers are as specific as that
@@ -84,7 +89,7 @@ class Model:
             threshold: instead of a guarantee: the deepest node of at least this probability.
         """
         pd = optional("pandas", "A table of answers", "data")
-        x, names = self.features(new)
+        x, names, broken = self.features(new)
         decided = self.decide(x, None if threshold is not None else accuracy, threshold)
         nodes = decided.nodes.tolist()
         ranks = rank_names(self.hierarchy, nodes)
@@ -96,7 +101,13 @@ class Model:
                 None if s else p for s, p in zip(silent, decided.probabilities.tolist(), strict=True)
             ],
         }
-        return pd.DataFrame(table, index=names, dtype=object)
+        read = [name for i, name in enumerate(names) if i not in broken]
+        frame = pd.DataFrame(table, index=read, dtype=object)
+        if broken:
+            frame = frame.assign(error=None).reindex(names)
+            frame = frame.astype(object).where(frame.notna(), None)
+            frame["error"] = [broken.get(i) for i in range(len(names))]
+        return frame
 
     def decide(self, x: Any, accuracy: float | None = ACCURACY, threshold: float | None = None) -> Decisions:
         """Answers from features, as of :meth:`predict`."""
@@ -123,6 +134,10 @@ class Model:
     ) -> Evaluation:
         """All metrics on other labelled data; options as of :func:`hace.evaluate`."""
         given = inputs.read(data, y, self.hierarchy, inputs.Columns(label=label, features=self.feature_names))
+        if given.x is None:
+            if self.encoder is None:
+                raise ConfigError(f"New data must be features, as in training. Got {given.kind}.")
+            given = encoded(given, self.encoder)
         nodes = _same_nodes(given.nodes, given.hierarchy, self.hierarchy)
         x = self._aligned(given.x, given.features)
         with _names_compared():
@@ -130,10 +145,13 @@ class Model:
         forms: dict[str, Any] = {"kind": "node_log_probs", "labels": "nodes", "groups": given.groups}
         return evaluate(log_q, nodes, self.hierarchy, **{**forms, **options})
 
-    def features(self, new: Any) -> tuple[Any, list[str]]:
-        """The features of new samples, as the classifier takes them, and what the samples are called."""
+    def features(self, new: Any) -> tuple[Any, list[str], dict[int, str]]:
+        """The features of new samples that can be read, what all are called, and why some cannot be read, by their place."""
+        if self.encoder is not None:
+            x, names, broken = self.encoder(new)
+            return x, names, {place: reason for place, _, reason in broken}
         found = inputs.read_unlabelled(new, self.feature_names)
-        return self._aligned(found.x, found.features), list(found.names)
+        return self._aligned(found.x, found.features), list(found.names), {}
 
     def _aligned(self, x: Any, names: Sequence[str] | None) -> Any:
         """Features in the order of the training."""
@@ -156,7 +174,15 @@ class Model:
         """Write the model to one file, from which no code can run; :func:`hace.load` reads it."""
         if Path(path).suffix.lower() != SUFFIX:
             raise ConfigError(f"path must end in {SUFFIX}. Got {str(path)!r}.")
-        save_classifier(self.classifier, path, {_PART: {**self.findings.to_dict(), "path": Path(path).name}})
+        tensors, document = classifier_parts(self.classifier)
+        document[_PART] = {**self.findings.to_dict(), "path": Path(path).name}
+        if self.encoder is not None:
+            more, changes = document_parts(self.encoder)
+            if self.encoder.kind == PHOTOS:  # images and their features are in single precision
+                tensors |= {name: t.float() for name, t in tensors.items() if name.startswith("head.")}
+            tensors |= more
+            document |= changes
+        write_tensors(tensors, document, Path(path))
 
 
 @contextmanager
@@ -175,17 +201,18 @@ def load(path: str | Path) -> Model:
     """
     if not Path(path).is_file():
         raise FormatError(f"There is no file {path}. Give a file that Model.save or `hace fit` wrote.")
-    classifier = HACEClassifier.load(path)
-    document = parse_document(read_safetensors_arrays(Path(path))[1].get(DOCUMENT), str(path))
+    tensors, metadata = read_safetensors(path)
+    document = parse_document(metadata.get(DOCUMENT), str(path))
     if _PART not in document:
         raise FormatError(
             f"{path} must be written by Model.save. Use HACEClassifier.load for files of HACEClassifier.save."
         )
+    classifier = HACEClassifier.load(path)
     try:
         findings = from_dict(Findings, document[_PART])
     except ConfigError as error:
         raise FormatError(f"{path} is damaged: {error}") from error
-    return Model(classifier, findings)
+    return Model(classifier, findings, encoder_of(document, tensors, Path(path)))
 
 
 def _same_nodes(nodes: np.ndarray, found: Hierarchy, h: Hierarchy) -> np.ndarray:

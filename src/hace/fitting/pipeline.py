@@ -5,10 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hace.errors import ConfigError
+from hace.fitting import encoding
 from hace.fitting.choice import Choice, choose
 from hace.fitting.evaluation import (
     accuracy_of,
@@ -40,8 +43,12 @@ def fit(
     split: Any = None,
     groups: Any = None,
     features: Sequence[str] | None = None,
+    image: str | None = None,
+    text: str | None = None,
     layer: str | None = None,
     obsm: str | None = None,
+    model: str | None = None,
+    checkpoint: str | Path | None = None,
     seed: int = 0,
     quiet: bool = False,
     progress: Progress | None = None,
@@ -49,17 +56,22 @@ def fit(
     """A model of the data: the loss is chosen, the model trained, calibrated and evaluated.
 
     Args:
-        data: an array (M, d), a DataFrame, an AnnData, or the path of a table (.csv, .tsv, .parquet), a feature file (.npz,
-            .safetensors) or an .h5ad.
-        y: labels of an array: ids, positions, or paths such as "gull > herring gull"; None where the data hold them. A label
-            may be above the classes, for samples known only coarsely.
+        data: a folder of photos; a table (.csv, .tsv, .parquet) or DataFrame of numbers, of texts or with paths of photos; a
+            feature file (.npz, .safetensors, .parquet); an .h5ad or AnnData; an array (M, d); a list of paths or texts.
+        y: labels of an array or a list: ids, positions, or paths such as "gull > herring gull"; None where the data hold them.
+            A label may be above the classes, for samples known only coarsely.
         hierarchy: the taxonomy: a :class:`hace.Hierarchy`, a file, a dict, rows of names; None: what labels spell out.
         label: column of labels, or one column per rank from the top down; None: found by name.
         split: column or array that says train, val or test; None: found by name, else samples are held out.
         groups: column or array of groups that no split may cut, such as sites or donors; False: none.
         features: columns of features; None: all numbers.
+        image: column with paths of photos; None: found by name.
+        text: column of texts; None: found by name.
         layer: layer of an AnnData with the features.
         obsm: key of an AnnData's embeddings with the features.
+        model: frozen model behind features of photos (timm; by default a small DINOv2) or texts (sentence-transformers, or
+            "tfidf"; by default MiniLM).
+        checkpoint: weights of that model, a file or a folder; None: from the hub, once.
         seed: random seed of everything that is drawn.
         quiet: whether to print nothing.
         progress: called with the name of a step, and how many parts of it are done.
@@ -77,15 +89,29 @@ def fit(
     """
     told = progress or (_show if not quiet and sys.stderr.isatty() else lambda step, done: None)
     told("Reading", 0)
-    given = read(data, y, hierarchy, Columns(label, split, groups, features, layer, obsm))
-    model = fitted(given, seed=seed, progress=told)
+    given = read(data, y, hierarchy, Columns(label, split, groups, features, image, text, layer, obsm))
+    encoder = None
+    if given.items is not None:
+        encoder = encoding.load(given, model, checkpoint)
+        given = encoding.encoded(given, encoder, progress=told)
+    elif model is not None or checkpoint is not None:
+        raise ConfigError(
+            "model and checkpoint must come with photos or texts. Got features. Leave them out."
+        )
+    found = fitted(given, encoder, seed=seed, progress=told)
     if not quiet:
-        print(model)
-    return model
+        print(found)
+    return found
 
 
-def fitted(given: Given, *, seed: int = 0, progress: Progress = lambda step, done: None) -> Model:
-    """A model of samples that were read."""
+def fitted(
+    given: Given,
+    encoder: encoding.Encoder | None = None,
+    *,
+    seed: int = 0,
+    progress: Progress = lambda step, done: None,
+) -> Model:
+    """A model of samples with features; ``encoder``: what made them."""
     h = given.hierarchy
     parts = split_samples(given.nodes, h, given.split, given.groups, seed)
     view = View.of(given.x[parts.train], given.standardised)
@@ -104,7 +130,7 @@ def fitted(given: Given, *, seed: int = 0, progress: Progress = lambda step, don
     findings = _findings(given, parts, choice, clf, baseline)
     if given.features is not None:
         clf.feature_names_in_ = np.array(given.features, dtype=object)
-    return Model(clf, findings)
+    return Model(clf, findings, encoder)
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.data.loading import GROUP_WORDS
+from hace.data.loading import GROUP_WORDS, IMAGE_SUFFIXES
 from hace.data.splitting import SPLIT_NAMES
 from hace.errors import ConfigError, DataError, listed, nearest
 
@@ -50,15 +50,34 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("domain", "intent"),
     ("scenario", "intent"),
 )
+IMAGES = ("path", "image", "image_path", "file", "filename", "file_name", "photo", "img")
+TEXTS = (
+    "text",
+    "title",
+    "description",
+    "sentence",
+    "utterance",
+    "content",
+    "abstract",
+    "question",
+    "comment",
+    "review",
+    "name",
+)
 _NUMBERS = ("id", "index", "sample", "sample_id", "uuid", "name")  # of samples, not of measurements
 
 
 @dataclass(frozen=True)
 class Roles:
-    """The columns of a table by what they are; splits and groups may be arrays that the caller gave."""
+    """The columns of a table by what they are; splits and groups may be arrays that the caller gave.
+
+    `items` is the column of photos or texts, "photos" or "texts" their kind; without one there are features.
+    """
 
     label: list[str]
     features: list[str]
+    items: str | None
+    kind: str
     split: Any
     groups: Any
     notes: tuple[str, ...]
@@ -87,8 +106,56 @@ def roles_of(frame: Any, columns: Columns, hierarchy: Any, *, labelled: bool, so
         split = None
     groups = _groups(frame, known, columns, source, notes)
     used = {*label, *(name for name in (split, groups) if isinstance(name, str))}
-    features = _features(frame, columns, used, source, notes)
-    return Roles(label, features, split, groups, tuple(notes))
+    left = [name for name in names if name not in used]
+    items, kind = _items(frame, left, columns, known, source)
+    features = [] if items else _features(frame, columns, left, source, notes)
+    return Roles(label, features, items, kind, split, groups, tuple(notes))
+
+
+def _items(
+    frame: Any, left: list[str], columns: Columns, known: dict[str, str], source: str
+) -> tuple[str | None, str]:
+    """The column of photos or texts and its kind; None and "table" where numbers are the features."""
+    for option, kind in (("image", "photos"), ("text", "texts")):
+        chosen = getattr(columns, option)
+        if chosen is not None:
+            return _named(chosen, known, option, source), kind
+    if columns.features is not None:
+        return None, "table"
+    photos = [name for name in left if name.casefold() in IMAGES and _holds_images(frame[name])]
+    if photos:
+        return photos[0], "photos"
+    texts = [name for name in left if _holds_texts(frame[name], name)]
+    numeric = [name for name in left if _is_numeric(frame[name]) and name.casefold() not in _NUMBERS]
+    if texts and numeric:
+        raise ConfigError(
+            f"{source} must say what to learn from: it has texts ({listed(texts)}) and numbers ({listed(numeric)}). Name one: "
+            f"text={texts[0]!r} (--text), or features={numeric[:3]!r} (--features)."
+        )
+    if len(texts) > 1:
+        named = [name for name in texts if name.casefold() in TEXTS]
+        if len(named) != 1:
+            raise ConfigError(
+                f"{source} must have one column of texts. Got {listed(texts)}. Name it: text={texts[0]!r} (--text)."
+            )
+        texts = named
+    return (texts[0], "texts") if texts else (None, "table")
+
+
+def _holds_images(column: Any) -> bool:
+    words = column.dropna().astype(str)
+    return len(words) > 0 and bool(words.str.lower().str.endswith(tuple(IMAGE_SUFFIXES)).mean() > 0.5)
+
+
+def _holds_texts(column: Any, name: str) -> bool:
+    """Whether a column has texts: by its name, or because most entries have several words and differ."""
+    if column.dtype.kind != "O" or _is_numeric(column):
+        return False
+    words = column.dropna().astype(str)
+    if not len(words):
+        return False
+    several = (words.str.strip().str.count(r"\s+") >= 2).mean() > 0.5
+    return name.casefold() in TEXTS[:-1] or bool(several and words.nunique() > len(words) / 2)
 
 
 def _named(value: Any, known: dict[str, str], option: str, source: str) -> Any:
@@ -149,19 +216,19 @@ def _groups(frame: Any, known: dict[str, str], columns: Columns, source: str, no
     return None
 
 
-def _features(frame: Any, columns: Columns, used: set[str], source: str, notes: list[str]) -> list[str]:
-    """The columns of numbers that are not used otherwise."""
+def _features(frame: Any, columns: Columns, left: list[str], source: str, notes: list[str]) -> list[str]:
+    """The columns of numbers among those that are left."""
     if columns.features is not None:
         known = {str(name).casefold(): str(name) for name in frame.columns}
         return [_named(name, known, "features", source) for name in columns.features]
-    left = [name for name in frame.columns if name not in used]
     found, skipped = [], []
     for name in left:
         numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
         (found if numeric else skipped).append(name)
     if not found:
         raise DataError(
-            f"{source} must have columns of numbers to learn from. Got {listed(skipped, 30) or 'none'} besides the labels."
+            f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} besides "
+            "the labels. Name one: image=, text= or features= (--image, --text, --features)."
         )
     if skipped:
         notes.append(f"Columns that are no measurements are not used: {listed(skipped)}.")

@@ -48,13 +48,17 @@ _PAIRS = "pairs"
 SUFFIXES = (".safetensors", ".hace")
 
 
-def save_classifier(clf: HACEClassifier, path: str | Path, more: Mapping[str, Any] | None = None) -> None:
-    """See :meth:`hace.HACEClassifier.save`; ``more`` goes into the document."""
+def save_classifier(clf: HACEClassifier, path: str | Path) -> None:
+    """See :meth:`hace.HACEClassifier.save`."""
     _check_suffix(path, *SUFFIXES)
+    files.write_tensors(*classifier_parts(clf), Path(path))
+
+
+def classifier_parts(clf: HACEClassifier) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """The tensors and the document of a classifier's file."""
     model, document = _model(clf)
-    document |= {"estimator": _record(clf), **(more or {})}
-    arrays = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
-    files.write_tensors(arrays, document, Path(path))
+    document["estimator"] = _record(clf)
+    return {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}, document
 
 
 def _check_suffix(path: str | Path, *suffixes: str) -> None:
@@ -206,14 +210,17 @@ def _restored(
     clf._given, clf.loss_name_ = clf.hierarchy, str(record["loss_name"])
     check_choice("labels", record["labels"], ("leaves", "nodes"))
     clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
-    clf.n_features_in_ = int(document["input"]["shape"][1])
+    shown = document["input"]["name"] == "images"  # the head sees what the model in front of it makes of them
+    width = np.shape(arrays["head.weight"])[1] if shown else document["input"]["shape"][1]
+    clf.n_features_in_ = int(width)
     if record["feature_names"] is not None:
         clf.feature_names_in_ = np.array(record["feature_names"], dtype=object)
         if clf.feature_names_in_.shape != (clf.n_features_in_,):
             raise FormatError(f"feature_names must be {clf.n_features_in_} names.")
     outputs = clf.loss_.num_outputs
-    clf.coef_ = _array(arrays, "head.weight", (outputs, clf.n_features_in_))
-    clf.intercept_ = _array(arrays, "head.bias", (outputs,))
+    precision = np.float32 if shown else np.float64
+    clf.coef_ = _array(arrays, "head.weight", (outputs, clf.n_features_in_), precision)
+    clf.intercept_ = _array(arrays, "head.bias", (outputs,), precision)
     clf.n_iter_, clf.history_ = int(record["iterations"]), _restored_param(record["history"])
     clf._calls = int(record["calls"])
     seen = np.array(record["seen"], dtype=np.int64)
@@ -256,12 +263,15 @@ def _dtype(name: Any) -> np.dtype:
     return np.dtype(str) if dtype.kind == "U" else dtype
 
 
-def _array(arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...]) -> np.ndarray:
+def _array(
+    arrays: Mapping[str, np.ndarray], name: str, shape: tuple[int, ...], precision: type
+) -> np.ndarray:
     """An array of a file, checked; a copy, since the file stays open behind it."""
     array = arrays[name]
-    if array.shape != shape or array.dtype != np.float64 or not np.isfinite(array).all():
-        raise FormatError(f"{name} must be finite float64 of shape {shape}. Got {array.dtype} {array.shape}.")
-    return array.copy()
+    if array.shape != shape or array.dtype != precision or not np.isfinite(array).all():
+        rule = f"finite {np.dtype(precision)} of shape {shape}"
+        raise FormatError(f"{name} must be {rule}. Got {array.dtype} {array.shape}.")
+    return array.astype(np.float64)
 
 
 def _plain(value: Any, name: str) -> Any:

@@ -29,10 +29,17 @@ def silent() -> Iterator[str]:
 
 
 def test_a_hub_that_never_answers_is_given_up_within_seconds(silent: str) -> None:
-    environment = {k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")}
+    environment = {
+        k: v for k, v in os.environ.items() if k != "HF_HUB_OFFLINE" and not k.lower().endswith("_proxy")
+    }
     environment |= {"HF_ENDPOINT": silent, "HF_HOME": "/nonexistent"}
     done = subprocess.run(
-        [sys.executable, "-c", TIMED], env=environment, capture_output=True, text=True, check=True, timeout=120
+        [sys.executable, "-c", TIMED],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
     )
     seconds, kind, message = done.stdout.split(maxsplit=2)
     assert float(seconds) < 5

@@ -285,6 +285,7 @@ def tfidf_encoder(state: Any, path: str | Path) -> TextEncoder:
 def encoder_record(encoder: Backbone, source: Mapping[str, Any]) -> dict[str, Any]:
     """What an exported model says of its encoder: its name and weights, the column of texts, and all of TF-IDF."""
     record = {"name": encoder.name, "weights": encoder.weights, "column": source.get("column")}
+    record["checkpoint"] = encoder.checkpoint
     return record | ({"tfidf": read_json(Path(str(encoder.checkpoint)))} if encoder.name == TFIDF else {})
 
 
@@ -292,7 +293,10 @@ def recorded_encoder(record: Mapping[str, Any], path: Path) -> TextEncoder:
     """The encoder that an exported model names."""
     if record["name"] == TFIDF:
         return tfidf_encoder(record["tfidf"], path)
-    encoder = load_encoder(record["name"])
+    folder = record.get("checkpoint")
+    here = folder if folder is not None and Path(folder).is_dir() else None
+    encoder = load_encoder(record["name"], checkpoint=here)
     if encoder.weights != record["weights"]:
-        raise ConfigError(f"{path} was trained with other weights of {encoder.name} than those of the hub.")
+        where = "the hub" if here is None else here
+        raise ConfigError(f"{path} was trained with other weights of {encoder.name} than those of {where}.")
     return encoder

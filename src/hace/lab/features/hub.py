@@ -53,6 +53,4 @@ def _answers(endpoint: str) -> bool:
 def unreachable(name: str, hub: str | None, reason: str, remedy: str) -> str:
     """The message about weights that cannot be fetched; ``remedy`` has the place on the hub as {}."""
     where = f"https://huggingface.co/{hub}" if hub else "its source"
-    return (
-        f"The weights of {name} cannot be downloaded: {reason} On a machine with access to the hub, {remedy.format(where)}."
-    )
+    return f"The weights of {name} cannot be downloaded: {reason} On a machine with access to the hub, {remedy.format(where)}."

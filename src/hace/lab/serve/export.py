@@ -21,7 +21,7 @@ from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import atomic_folder, json_bytes
 from hace.hierarchy.names import node_titles
-from hace.lab.features.backbones import bare_model, check_backbone_name, encoder_record, pooled
+from hace.lab.features.backbones import Backbone, bare_model, check_backbone_name, encoder_record, pooled
 from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
@@ -141,12 +141,18 @@ def _parts(
     if seen.get("text"):  # the head alone: it takes what the encoder that is named here makes of texts
         made["encoder"] = encoder_record(backbone, run.about["data"]["source"])
         return ProbeNetwork(None, "auto", head.scaling.how, head.weights, head.ball), head.loss, None, made
+    view = view_of(backbone)
+    network = ProbeNetwork(backbone.model, backbone.pool, head.scaling.how, head.weights, head.ball)
+    return network, head.loss, view, made | {"model": backbone.name, "pool": backbone.pool}
+
+
+def view_of(backbone: Backbone) -> dict[str, Any]:
+    """How images become the input of a backbone, as a document says it."""
+    seen = backbone.preprocessing
     size = seen["input_size"][1]
     if seen["crop_mode"] != "center" or size != seen["input_size"][2]:
         raise ConfigError(f"{backbone.name} must see a resized square cut from the middle. Got {seen}.")
-    view = _view(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
-    network = ProbeNetwork(backbone.model, backbone.pool, head.scaling.how, head.weights, head.ball)
-    return network, head.loss, view, made | {"model": backbone.name, "pool": backbone.pool}
+    return _view(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
 
 
 def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
