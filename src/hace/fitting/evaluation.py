@@ -16,8 +16,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above
 from hace.linear.estimator import HACEClassifier
-from hace.metrics.evaluation import wilson
-from hace.metrics.intervals import Interval, interval, paired_interval
+from hace.metrics.intervals import Interval, interval, paired_interval, share_interval
 
 ACCURACY = 0.95
 ACCURACIES = (0.95, 0.9, 0.8)  # what is tried where samples are too few for the first
@@ -83,7 +82,7 @@ def judge_guarantee(
     ordered = sorted(counts, key=lambda name: -depth[name])
     wrong = ~is_above(h, nodes, truth)
     if groups is None:
-        bounds = (float(wrong.mean()), *wilson(float(wrong.sum()), len(wrong)))
+        bounds = (float(wrong.mean()), *share_interval(float(wrong.sum()), len(wrong)))
     else:
         place = np.unique(groups, return_inverse=True)[1]
         found = interval((np.bincount(place, weights=wrong) / np.bincount(place))[None])
@@ -112,7 +111,7 @@ def accuracy_of(right: np.ndarray, groups: np.ndarray | None) -> Interval:
     if groups is not None and len(np.unique(groups)) > 1:
         found = interval(right.astype(float)[None], groups=groups)
         return found._replace(low=max(found.low, 0.0), high=min(found.high, 1.0))
-    low, high = wilson(float(right.sum()), len(right))
+    low, high = share_interval(float(right.sum()), len(right))
     return Interval(float(right.mean()), low, high)
 
 

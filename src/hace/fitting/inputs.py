@@ -97,11 +97,13 @@ class Given:
 
     def rows(self, chosen: IntArray) -> Given:
         """Some of the samples."""
-        part: dict[str, Any] = {"x": self.x[chosen], "nodes": self.nodes[chosen]}
-        part |= {
-            name: None if (v := getattr(self, name)) is None else v[chosen] for name in ("split", "groups")
-        }
-        return replace(self, names=[self.names[i] for i in chosen.tolist()], **part)
+        part: dict[str, Any] = {"nodes": self.nodes[chosen]}
+        for name in ("x", "split", "groups"):
+            values = getattr(self, name)
+            part[name] = None if values is None else values[chosen]
+        places = chosen.tolist()
+        items = None if self.items is None else [self.items[i] for i in places]
+        return replace(self, names=[self.names[i] for i in places], items=items, **part)
 
 
 class Kind(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -118,7 +117,7 @@ def within_labels(nodes: IntArray, h: Hierarchy) -> Labels:
     moved = np.array([place[h.nodes[v]] if v in set(seen) else -1 for v in range(h.num_nodes)])
     left = h.num_leaves - part.num_leaves
     note = f"{left:,} of {h.num_leaves:,} classes of the taxonomy have no sample and cannot be answers."
-    return Labels(np.where(nodes >= 0, moved[nodes], -1), copy.copy(part), (note,))
+    return Labels(np.where(nodes >= 0, moved[nodes], -1), part, (note,))
 
 
 def _trimmed(row: Sequence[Any]) -> tuple[str, ...]:

@@ -34,7 +34,8 @@ from hace.hierarchy import Hierarchy
 from hace.linear.estimator import HACEClassifier
 from hace.linear.model_files import DOCUMENT, parse_document, write_tensors
 from hace.linear.saved_classifier import classifier_parts
-from hace.metrics.evaluation import Evaluation, evaluate
+from hace.metrics import evaluate
+from hace.metrics.evaluation import Evaluation
 from hace.settings import from_dict
 
 if TYPE_CHECKING:

@@ -7,7 +7,6 @@ respect to a sample's logits. Both are known before and during training, so L-BF
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Callable
 
@@ -162,7 +161,7 @@ class _Objective:
         self._summed = self._root = None
         if loss.head.path_sums is not None and loss.hierarchy.num_nodes > loss.hierarchy.num_leaves:
             self._summed = loss.head
-            self._loss = copy.copy(loss)
+            self._loss = loss.reduced_by("none")  # a copy: the loss keeps its head
             self._loss.head = Head(loss.hierarchy, "leaves")
             self._factorise(loss.hierarchy.num_leaves)
         self._mass = total_weight(loss, rows.target, rows.weight)
