@@ -24,10 +24,10 @@ from typing import Any
 from effects import write_effects
 
 from hace import Hierarchy, environment, read_hierarchy, write_hierarchy
-from hace.lab.report.document import ReportTable, to_csv
-from hace.lab.report.method_tables import confidence_table, methods_table
+from hace.lab.report.document import Table, to_csv
+from hace.lab.report.labels import label_questions, labels_table
 from hace.lab.report.results import Results
-from hace.lab.report.verdict import label_questions, labels_table
+from hace.lab.report.tables import confidence_table, headline_table
 from hace.lab.study.folder import StudyFolder, read_study
 
 if sys.version_info >= (3, 11):
@@ -119,11 +119,11 @@ def _changed(study: StudyFolder) -> dict[str, dict[str, float]]:
     return {name: {k: round(v, 4) for k, v in found.items()} for name, found in shares.items() if found}
 
 
-def kept_tables(results: Results) -> Iterator[ReportTable]:
+def kept_tables(results: Results) -> Iterator[Table]:
     """The report's tables of methods and of confidence, and those of questions about labels."""
-    for comparison, arrays in results.arrays.items():
-        found = (methods_table(comparison, arrays), confidence_table(comparison, arrays))
-        yield from (table for table in found if table is not None)
+    for scores in results.scores.values():
+        tables = (headline_table(scores), confidence_table(scores))
+        yield from (table for table in tables if table is not None)
     yield from (labels_table(question) for question in label_questions(results))
 
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from hace import Hierarchy, build_loss
-from hace.lab.report.document import Document, Entry, ReportTable, Section, head_line
+from hace.lab.report.document import Document, Entry, Section, Table
 from hace.lab.report.page import to_page
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig
 from hace.lab.runs.result import Temperature, diverged_result, evaluate_outputs
@@ -184,11 +184,11 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     return folder
 
 
-def row(table: ReportTable, *names: str) -> dict[str, Entry]:
+def row(table: Table, *names: str) -> dict[str, Entry]:
     """The row of a table whose first cells are these, by heading."""
     found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
     assert len(found) == 1
-    return dict(zip(head_line(table), found[0], strict=True))
+    return dict(zip(table.head, found[0], strict=True))
 
 
 def page_with(*blocks: Any, **parts: Any) -> str:

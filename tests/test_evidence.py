@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from evidence import draw, effects, keep, reduce, write
-from hace.lab.report.results import HEADLINES, Results
+from hace.lab.report.metric import HEADLINES
+from hace.lab.report.results import Results
 from hace.metrics.intervals import compared_together, holm, p_value
 from hace.paper.recipes import fixed_runs
 from tests.report_studies import animals, fair_records
@@ -168,9 +169,9 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
         ("HACE", "cross-entropy"),
         ("HXE α=0.2", "cross-entropy"),
     ]
-    (comparison,) = results.choices
-    gaps = {m: results.arrays[comparison].difference(m, "sce", top1.key) for m in ("hace", "hxe_0.2")}
-    expected = compared_together({m: gap[0] for m, gap in gaps.items() if gap is not None})
+    (scores,) = results.scores.values()
+    gaps = {m: scores.difference(m, "sce", top1) for m in ("hace", "hxe_0.2")}
+    expected = compared_together({m: gap.interval for m, gap in gaps.items() if gap is not None})
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}
     assert {row["over"] for row in effects_of(results, top1)} == {effects.SAMPLES}
@@ -179,25 +180,25 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     over_seeds = effects_of(results, ece)
     assert {row["over"] for row in over_seeds} == {effects.SEEDS}
     p = [float(str(row["p"])) for row in over_seeds]
-    found = [effects.difference(results, pair, ece.key) for pair in effects.pairs(results)]
-    assert p == pytest.approx([p_value(one[0]) for one in found if one], rel=0.05)
-    assert {one[0].freedom for one in found if one} == {len(results.choices[comparison]["sce"].finished) - 1}
+    gaps = {m: scores.difference(m, "sce", ece) for m in ("hace", "hxe_0.2")}
+    intervals = [gap.interval for gap in gaps.values() if gap is not None]
+    assert p == pytest.approx([p_value(interval) for interval in intervals], rel=0.05)
+    assert {interval.freedom for interval in intervals} == {len(scores.finished("sce")) - 1}
     assert [float(str(row["holm"])) for row in over_seeds] == pytest.approx(holm(p), rel=0.05)
 
 
 def test_distance_and_hf1_are_one_quantity_where_all_leaves_are_equally_deep(tmp_path: Path) -> None:
     results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}))
-    (comparison,) = results.choices
-    scores = results.arrays[comparison]
+    (scores,) = results.scores.values()
     assert scores.hierarchy is not None
     depths = scores.hierarchy.depths[scores.hierarchy.leaf_nodes]
     assert len(set(depths.tolist())) == 1
     found = {}
     for title in ("HD@1", "hF1"):
         metric = next(m for m in HEADLINES if m.title == title)
-        pair = scores.difference("hace", "sce", metric.key)
-        assert pair is not None
-        found[title] = pair[0]
+        gap = scores.difference("hace", "sce", metric)
+        assert gap is not None
+        found[title] = gap.interval
     assert p_value(found["HD@1"]) == pytest.approx(p_value(found["hF1"]), rel=1e-9)
     assert found["hF1"].value == pytest.approx(-found["HD@1"].value / depths[0])
     assert found["hF1"].freedom == pytest.approx(found["HD@1"].freedom)

@@ -247,14 +247,14 @@ class StudyResults:
         Raises:
             DataError: No run has finished.
         """
-        from hace.lab.report.study_report import verdicts_text
-        from hace.lab.report.verdict import verdicts
+        from hace.lab.report.cards import study_cards
+        from hace.lab.report.summary import cards_text
 
-        return verdicts_text(verdicts(self._results))
+        return cards_text(study_cards(self._results))
 
     def __str__(self) -> str:
         """The tables of the page, and how to read them."""
-        from hace.lab.report.study_report import results_text
+        from hace.lab.report.summary import results_text
 
         return results_text(self._results)
 
@@ -293,7 +293,7 @@ class StudyResults:
         Raises:
             DataError: No run has finished.
         """
-        from hace.lab.report.study_report import about_study, write_records
+        from hace.lab.report import about_study, write_records
         from hace.paper import report_sections
 
         target = Path(out) if out is not None else self.study.folder / "report"

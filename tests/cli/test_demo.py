@@ -12,7 +12,8 @@ import pytest
 from hace.cli import main
 from hace.lab.report.conformal import run_ladder, sure_places
 from hace.lab.report.demo import write_demo
-from hace.lab.report.results import Comparison, Results
+from hace.lab.report.results import Results
+from hace.lab.report.runs import Condition
 from hace.lab.study.folder import read_study
 from hace.lab.study.presets import PRESETS
 
@@ -83,14 +84,13 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     written = page.read_text()
     assert written.count('<article class="card ') == 3
     assert written.index('<section id="labels"') < written.index('<details id="results-')  # details come last
-    arrays = Results(study.records(), None).arrays[Comparison("fair", "animals", "features", "80% parent")]
-    h, answered = arrays.hierarchy, []
+    scores = Results(study.records()).scores[Condition("fair", "animals", "features", "80% parent")]
+    h, answered = scores.hierarchy, []
     assert h is not None
-    for record in arrays.choices[
-        "sce"
-    ].finished:  # the guarantee, by loops: half of the samples answer for the others
-        assert record.run is not None
-        ladder = run_ladder(record.run.predictions(), h)
+    for run in scores.finished("sce")[
+        "run"
+    ]:  # the guarantee, by loops: half of the samples answer for the others
+        ladder = run_ladder(run.predictions(), h)
         assert ladder is not None
         (place,) = sure_places(ladder, (0.9,))
         answered += [bool(ladder.is_true[i, k]) for i, k in enumerate(place)]

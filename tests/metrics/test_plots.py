@@ -15,13 +15,13 @@ from tests.metrics.test_evaluation import sample
 @pytest.mark.parametrize(("gain", "rows"), [(2.0, 400), (2.8, 200), (9.0, 100)])
 def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.lab.report.figures import _operating
+    from hace.lab.report.evaluation_figures import operating_figure
 
     h = hace.cifar100_hierarchy()
     z, y = sample(h, rows)
     z[np.arange(rows), y] += gain
     figure = figures.Figure(figsize=(6.4, 4.8), dpi=130, layout="constrained")
-    _operating(figure, [(evaluate(z, y, h), "scores")])
+    operating_figure(figure, [(evaluate(z, y, h), "scores")])
     figure.draw_without_rendering()
     axes = figure.axes[0]
     boxes = [text.get_window_extent() for text in axes.texts]
@@ -34,11 +34,11 @@ def test_labels_of_the_operating_curve_do_not_overlap(gain: float, rows: int) ->
 
 def test_counts_of_mistakes_have_whole_ticks() -> None:
     figures = pytest.importorskip("matplotlib.figure")
-    from hace.lab.report.figures import _mistakes
+    from hace.lab.report.evaluation_figures import mistakes_figure
 
     h = ANIMALS.build()
     figure = figures.Figure(figsize=(11.0, 5.2), layout="constrained")
-    _mistakes(figure, [(evaluate(np.eye(4)[[0, 1, 2]], [1, 1, 1], h), "scores")])
+    mistakes_figure(figure, [(evaluate(np.eye(4)[[0, 1, 2]], [1, 1, 1], h), "scores")])
     figure.draw_without_rendering()
     ticks = figure.axes[1].get_xticks()
     assert len(ticks) > 1
@@ -48,7 +48,7 @@ def test_counts_of_mistakes_have_whole_ticks() -> None:
 @pytest.mark.slow
 def test_a_long_name_leaves_room_for_the_axes() -> None:
     pytest.importorskip("matplotlib")
-    from hace.lab.report.figures import evaluation_figures
+    from hace.lab.report.evaluation_figures import evaluation_figures
 
     h = ANIMALS.build()
     each = evaluate(*sample(h, 40), h)

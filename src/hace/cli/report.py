@@ -38,8 +38,9 @@ def report(
     """
     from hace.files.writing import own_folder
     from hace.lab.report import Results, about_study, write_records
-    from hace.lab.report.study_report import failures, results_text, shortened, verdicts_text
-    from hace.lab.report.verdict import verdicts
+    from hace.lab.report.about import failures, shortened
+    from hace.lab.report.cards import study_cards
+    from hace.lab.report.summary import cards_text, results_text
     from hace.lab.study.folder import read_study
     from hace.lab.study.records import each_run
     from hace.paper import report_sections
@@ -53,5 +54,5 @@ def report(
     for line in shortened(failures(results.records), 20):
         print(f"no result: {line}", file=sys.stderr)
     if not quiet:
-        print(verdicts_text(verdicts(results)), results_text(results), sep="\n\n", end="\n\n")
+        print(cards_text(study_cards(results)), results_text(results), sep="\n\n", end="\n\n")
     print(page if quiet else f"The page: {page.resolve()}")

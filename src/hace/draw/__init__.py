@@ -66,16 +66,21 @@ def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
 
 
 @cache
-def templates(package: str = "hace.draw") -> Environment:
-    """The Jinja2 templates among a package's assets. What they insert is escaped; `asset(name)` inserts a file as is."""
+def templates(package: str = "hace.draw", *, escaped: bool = True) -> Environment:
+    """The Jinja2 templates among a package's assets. What they insert is escaped for HTML; `asset(name)` inserts a file as is."""
 
     def asset(name: str, package: str = package) -> str:
         return (files(package) / "assets" / name).read_text(encoding="utf-8")
 
-    options = {"trim_blocks": True, "lstrip_blocks": True, "undefined": StrictUndefined}
-    found = Environment(loader=FunctionLoader(asset), autoescape=True, **options)
-    found.globals["asset"] = lambda *args: Markup(asset(*args))
-    return found
+    environment = Environment(
+        loader=FunctionLoader(asset),
+        autoescape=escaped,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=StrictUndefined,
+    )
+    environment.globals["asset"] = lambda *args: Markup(asset(*args))
+    return environment
 
 
 def json_for_page(data: Any) -> str:

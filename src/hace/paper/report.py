@@ -5,24 +5,19 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from hace.lab.report.document import Entry, ReportTable, Section
-from hace.lab.report.method_tables import score_entry, with_marks
+import pandas as pd
+
+from hace.lab.report.document import Entry, Mark, Section, Table
+from hace.lab.report.metric import HEADLINES
 from hace.lab.report.nodes import node_accuracies
-from hace.lab.report.results import (
-    HEADLINES,
-    PROTOCOLS,
-    Comparison,
-    MethodScores,
-    Results,
-    Score,
-    matched_key,
-    method_title,
-    shown,
-    tally,
-)
+from hace.lab.report.results import Results
+from hace.lab.report.runs import PROTOCOLS, Condition, matched_name, method_title, shown
+from hace.lab.report.scores import Score
+from hace.lab.report.tables import marked_scores, score_entry, tally
 from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, contests_of, paper_tables
 
-_METRICS = {metric.title: metric for metric in HEADLINES}
+_METRICS = {metric.key[1]: metric for metric in HEADLINES}
+_MARKS: dict[str, Mark] = {"bold": "best", "underline": "second", "": ""}
 SOURCES = ("printed", *(f"ours, {title}" for title in (PROTOCOLS["paper"], PROTOCOLS["fair"])))
 PRINTED_LEVELS = {"Manufacturers": ("28 of 30", 4.21), "Families": ("59 of 70", 7.21)}
 MATCHED = "Each cell is the run of that pair; nothing is chosen."
@@ -35,8 +30,8 @@ ELSEWHERE = "No runs on the paper's datasets with its models. Its tables, claims
 
 def report_sections(results: Results, draw: bool = True) -> list[Section]:
     """The sections on the paper; where a study has none of its data, one that says where to find it. Nothing is drawn."""
-    pairs = {(comparison.dataset, comparison.model) for comparison in results.choices}
-    touching = [t for t in comparable() if any((cell.dataset, cell.model) in pairs for cell in t.cells)]
+    places = {(condition.dataset, condition.model) for condition in results.scores}
+    touching = [t for t in comparable() if any((cell.dataset, cell.model) in places for cell in t.cells)]
     if not touching:
         return [Section("paper", "The paper", (ELSEWHERE,), folded=True)]
     rest = [table.title for table in comparable() if table not in touching]
@@ -45,8 +40,8 @@ def report_sections(results: Results, draw: bool = True) -> list[Section]:
         "in the same cells. What follows from the printed numbers alone is in `docs/paper.md`.",
         *(paper_table(results, table) for table in touching),
     ]
-    if found := _levels(results):
-        blocks += ["Families and manufacturers, as the paper and this study have them:", found]
+    if levels := _levels(results):
+        blocks += ["Families and manufacturers, as the paper and this study have them:", levels]
     if rest:
         blocks += ["Tables that this study does not touch:", rest]
     assumed = ("Where the paper says nothing, the runs under its protocol assume:", list(ASSUMPTIONS))
@@ -61,84 +56,110 @@ def comparable() -> list[PaperTable]:
     return [t for t in paper_tables().values() if all(cell.metric in _METRICS for cell in t.cells)]
 
 
-def paper_table(results: Results, table: PaperTable) -> ReportTable:
+def paper_table(results: Results, table: PaperTable) -> Table:
     """A table of the paper: for each row the printed numbers, then ours under both protocols."""
     is_matched = any(cell.pairing for cell in table.cells)
     sources = SOURCES[:2] if is_matched else SOURCES
-    marks = {"bold": "best", "underline": "second", "": ""}
-    rows, blocks = [], []
+    rows, rules = [], []
     for key in table.rows:
         cells = [table.cell(**key, **column) for column in table.columns]
-        blocks.append(len(rows))
-        name = Entry(", ".join(_word(axis, value) for axis, value in key.items()))
-        printed = [Entry(c.printed, mark=marks[c.mark], notes=table.marks(c)) for c in cells]  # type: ignore[arg-type]
-        rows.append((name, Entry(sources[0]), *printed))
-        rows += [(name, Entry(source), *_ours(results, cells, source)) for source in sources[1:]]
-    names = list(dict.fromkeys(name for column in table.columns for name in column))
-    heads = [["", "", *(_word(name, column.get(name)) for column in table.columns)] for name in names]
-    heads[-1][:2] = [next(iter(table.rows[0])), "numbers"]
-    lines, notes = tuple(map(tuple, heads)), tuple((note.mark, note.text) for note in table.footnotes)
-    said = MATCHED if is_matched else CHOSEN.format(table.metric)
-    remarks = [f"Ours are means over n seeds with 95% intervals over seeds and test samples. {said}"]
+        rules.append(len(rows))
+        name = ", ".join(_word(axis, value) for axis, value in key.items())
+        rows.append((name, sources[0], *(_printed(table, cell) for cell in cells)))
+        rows += [(name, source, *_ours(results, cells, source)) for source in sources[1:]]
+    chosen = MATCHED if is_matched else CHOSEN.format(table.metric)
+    remarks = [f"Ours are means over n seeds with 95% intervals over seeds and test samples. {chosen}"]
     remarks += _tallies(results, table, sources)
     if whole := [note.mark for note in table.footnotes if len(note.cells) == len(table.cells)]:
         remarks.append(f"About the whole table: note {', '.join(whole)}.")
-    name, said = f"paper-{table.id}", tuple(remarks)
-    return ReportTable(name, table.title, lines, tuple(rows), 2, notes, said, tuple(blocks))
+    return Table(
+        f"paper-{table.id}",
+        table.title,
+        pd.DataFrame(rows, columns=_headings(table)),
+        stub=2,
+        notes=tuple((note.mark, note.text) for note in table.footnotes),
+        remarks=tuple(remarks),
+        rules=tuple(rules),
+    )
+
+
+def _headings(table: PaperTable) -> pd.MultiIndex:
+    """A line for each name of the paper's columns; the last also says what the first two columns are."""
+    names = list(dict.fromkeys(name for column in table.columns for name in column))
+    above = [""] * (len(names) - 1)
+    stub = [(*above, next(iter(table.rows[0]))), (*above, "numbers")]
+    columns = [tuple(_word(name, column.get(name)) for name in names) for column in table.columns]
+    return pd.MultiIndex.from_tuples([*stub, *columns])
+
+
+def _printed(table: PaperTable, cell: PrintedCell) -> Entry:
+    return Entry(cell.printed, mark=_MARKS[cell.mark], notes=table.marks(cell))
 
 
 def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
     """Our numbers for the cells of a row; those that differ in the method alone compete for the marks."""
     entries: dict[PrintedCell, Entry] = {}
-    for contest in contests_of(cells):
-        metric, found = _METRICS[str(contest[0].metric)], [measured(results, c, source) for c in contest]
-        shown_ = [score_entry(score, metric, state, seeds=True) for score, state in found]
-        marked = with_marks(shown_, [score.value for score, _ in found], metric)
-        entries |= zip(contest, marked, strict=True)
-    return [entries[c] for c in cells]
+    for rivals in contests_of(cells):
+        metric = _METRICS[str(rivals[0].metric)]
+        known = [measured(results, cell, source) for cell in rivals]
+        shown_ = [score_entry(score, metric, state, seeds=True) for score, state in known]
+        marked = marked_scores(shown_, [score for score, _ in known], metric, [True] * len(known))
+        entries |= zip(rivals, marked, strict=True)
+    return [entries[cell] for cell in cells]
 
 
 def measured(results: Results, cell: PrintedCell, source: str) -> tuple[Score, str]:
     """Our number for a cell of the paper, and its state, shown after or instead of it."""
     protocol = "paper" if source == SOURCES[1] else "fair"
-    comparison = Comparison(protocol, str(cell.dataset), str(cell.model))
-    chosen = results.best_top5 if cell.metric == "top-5" and protocol == "paper" else results.arrays
-    arrays: MethodScores | None = (results.matched if cell.pairing else chosen).get(comparison)
-    name = str(cell.method)
-    if arrays is not None and cell.pairing:
-        # cross-entropy at the model's own rate is one run, whatever the dilution of its partner.
-        names = [matched_key(name, d, cell.pairing) for d in (cell.dilution, None)]
-        name = next((n for n in names if n in arrays.choices), names[0])
-    if arrays is None or name not in arrays.choices:
+    condition = Condition(protocol, str(cell.dataset), str(cell.model))
+    chosen = results.best_top5 if cell.metric == "top-5" and protocol == "paper" else results.scores
+    scores = (results.matched if cell.pairing else chosen).get(condition)
+    if scores is None:
         return Score(None), "not run"
-    return arrays.score(name, _METRICS[str(cell.metric)].key), arrays.choices[name].state
+    names = [str(cell.method)]
+    if cell.pairing:
+        # Cross-entropy at the model's own rate is one run, whatever the dilution of its partner.
+        names = [matched_name(str(cell.method), d, cell.pairing) for d in (cell.dilution, None)]
+    name = next((name for name in names if name in scores.methods.index), None)
+    if name is None:
+        return Score(None), "not run"
+    return scores.score(name, _METRICS[str(cell.metric)]), scores.methods["state"][name]
 
 
 def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> list[str]:
     """HACE against cross-entropy over the table, as printed and as measured: wins, mean and median."""
-    said = []
+    sums = []
     for source in sources:
         gaps = []
-        for contest in table.contests():
-            pair = [c for method in ("hace", "sce") for c in contest if c.method == method]
-            known = [c.value if source == "printed" else measured(results, c, source)[0].value for c in pair]
-            if len(known) == 2 and None not in known:
-                gaps.append((known[0] - known[1]) * (1 if source == "printed" else 100))  # pyright: ignore
-        if (t := tally(gaps)) is not None:
-            said.append(f"{source}: HACE wins {t.won} of {t.of}, mean {t.mean:+.2f}, median {t.median:+.2f}")
-    return [f"HACE against cross-entropy. {'; '.join(said)}."] if said else []
+        for rivals in table.contests():
+            pair = [cell for method in ("hace", "sce") for cell in rivals if cell.method == method]
+            points = [_points(results, cell, source) for cell in pair]
+            if len(points) == 2 and points[0] is not None and points[1] is not None:
+                gaps.append(points[0] - points[1])
+        if (wins := tally(gaps)) is not None:
+            means = f"mean {wins.mean:+.2f}, median {wins.median:+.2f}"
+            sums.append(f"{source}: HACE wins {wins.won} of {wins.of}, {means}")
+    return [f"HACE against cross-entropy. {'; '.join(sums)}."] if sums else []
+
+
+def _points(results: Results, cell: PrintedCell, source: str) -> float | None:
+    """An accuracy in percent, as printed or as measured."""
+    if source == "printed":
+        return cell.value
+    value = measured(results, cell, source)[0].value
+    return None if value is None else 100 * value
 
 
 def _levels(results: Results) -> list[str]:
     """HACE and cross-entropy at the nodes above the classes, where the paper has them: ResNet-50 on FGVC-Aircraft."""
     lines = []
-    for comparison, arrays in results.arrays.items():
-        if (comparison.dataset, comparison.model) == ("aircraft", "resnet50"):
+    for condition, scores in results.scores.items():
+        if (condition.dataset, condition.model) == ("aircraft", "resnet50"):
             for level, (name, (won, gain)) in enumerate(PRINTED_LEVELS.items()):
-                found = node_accuracies(arrays, "hace", "sce", level)
-                ours = "not run" if found is None else found.summary("HACE", "cross-entropy")
+                nodes = node_accuracies(scores, "hace", "sce", level)
+                ours = "not run" if nodes is None else nodes.summary("HACE", "cross-entropy")
                 printed = f"{name}. Printed: HACE matches or beats cross-entropy in {won}, mean gain {gain}."
-                lines.append(f"{printed} Ours, {PROTOCOLS[comparison.protocol]}: {ours}")
+                lines.append(f"{printed} Ours, {PROTOCOLS[condition.protocol]}: {ours}")
     return lines
 
 

@@ -17,8 +17,8 @@ from tests.report_studies import ANIMALS, animals
 
 pytest.importorskip("matplotlib")
 
+from hace.lab.report.evaluation_figures import evaluation_figures
 from hace.lab.report.evaluation_page import _sunburst, evaluation_page
-from hace.lab.report.figures import evaluation_figures
 
 
 def scored(gain: float, seed: int = 0, rows: int = 90) -> tuple[np.ndarray, np.ndarray]:

@@ -70,8 +70,8 @@ def test_both_answers_are_on_the_first_screen(opened: Any, screen: str) -> None:
     assert "Use the coarse labels, with path sums." in answers[1][0]
     assert max(bottom for _, bottom in answers) < height
     card = opened.find_elements("css selector", "#verdict .card")[1].text
-    assert "Use path sums" in card
-    assert re.search(r"80% of the labels known only to their parent\s+\+\d+\.\d points\s+\[", card)
+    assert "Use path sums." in card
+    assert re.search(r"80% of the labels known only to family\s+\+\d+\.\d points\s+\[", card)
     assert re.search(r"\d+% of the way from dropping them to knowing all labels", card)
     assert opened.execute_script("return scrollY") == 0
 

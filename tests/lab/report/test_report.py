@@ -16,9 +16,10 @@ from hace import Hierarchy
 from hace.cli import main
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.lab.report import PAGE, About, write_report
+from hace.lab.report.metric import BEST_NODE_BY_LEVEL, BY_LEVEL
 from hace.lab.report.nodes import ancestors_at, node_accuracies, node_counts
 from hace.lab.report.page import drawing_data, thinned, to_page
-from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, Results
+from hace.lab.report.results import Results
 from hace.lab.report.study_report import build_document
 from hace.lab.runs.run import HIERARCHY
 from hace.lab.study.folder import read_study
@@ -167,7 +168,7 @@ def test_any_two_methods_are_compared(study: Path) -> None:
     document = build_document(results, About("title"), draw=False)
     titles = [table.title for table in document.tables()]
     assert "pets, backbone: accuracy minus cross-entropy in points" in titles
-    assert document.verdicts[0].pair == ("hace_shuffled", "sce")
+    assert document.cards[0].heads[1] == "HACE, shuffled tree minus cross-entropy"
 
 
 @pytest.mark.slow
@@ -222,18 +223,18 @@ def test_bad_input_ends_with_a_message(
     file.write_text("")
     with pytest.raises(ConfigError, match=r"--out must be a folder\. Got the file"):
         write_report(study, file)
-    with pytest.raises(ConfigError, match="no results of 'nothing'"):
+    with pytest.raises(ConfigError, match=r"must name methods of the study\. Got 'nothing'"):
         write_report(study, tmp_path, compare=("nothing", "sce"))
 
 
 def test_the_drawings_data_are_thinned_to_fit() -> None:
     def data() -> dict[str, object]:
-        one = {"right": [1] * 10, "went": [[3, 4]] * 10, "seeds": 1}
+        one = {"right": [1] * 10, "mistakes": [[3, 4]] * 10, "seeds": 1}
         return {"places": [{"methods": {"sce": one, "hace": one, "hxe": one}} for _ in range(2)]}
 
     def methods(most: int) -> list[tuple[str, bool]]:
-        comparisons = thinned(data(), ("hace", "sce"), most)["places"]
-        return [(name, any(m["went"])) for name, m in comparisons[1]["methods"].items()]
+        places = thinned(data(), ("hace", "sce"), most)["places"]
+        return [(name, any(m["mistakes"])) for name, m in places[1]["methods"].items()]
 
     assert thinned(data(), ("hace", "sce"), 10_000) == data()
     assert methods(210) == [("sce", True), ("hace", True), ("hxe", False)]
@@ -255,7 +256,7 @@ def test_node_counts_by_loops() -> None:
     truth = rng.choice(h.leaf_nodes, 80)
     answers = [rng.choice(h.leaf_nodes, 80) for _ in range(3)]
     table = ancestors_at(h.parent_nodes)
-    rights, wents = node_counts(table, truth, answers)
+    rights, mistakes = node_counts(table, truth, answers)
     samples, _ = node_counts(table, truth, [truth])
 
     def path(v: int) -> list[int]:
@@ -267,17 +268,17 @@ def test_node_counts_by_loops() -> None:
     for v in range(h.num_nodes):
         steps = len(path(v)) - 1
         assert samples[v] == sum(v in path(int(t)) for t in truth)
-        went: dict[int, int] = {}
+        destinations: dict[int, int] = {}
         right = 0
         for answer in answers:
             for t, a in zip(truth.tolist(), answer.tolist(), strict=True):
                 if v in path(t) and v in path(a):
                     right += 1
                 elif v in path(t):
-                    went[at(a, steps)] = went.get(at(a, steps), 0) + 1
+                    destinations[at(a, steps)] = destinations.get(at(a, steps), 0) + 1
         assert rights[v] == right
-        largest = sorted(went.items(), key=lambda item: (-item[1], item[0]))[:5]
-        assert wents[v] == [number for pair in largest for number in pair]
+        largest = sorted(destinations.items(), key=lambda item: (-item[1], item[0]))[:5]
+        assert mistakes[v] == [number for pair in largest for number in pair]
 
 
 def test_counts_on_a_dag_are_those_of_every_way_down() -> None:
@@ -300,8 +301,8 @@ def test_counts_on_a_dag_are_those_of_every_way_down() -> None:
 def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
     records = read_study(study).records()
     results = Results(records)
-    comparison = next(p for p in results.choices if p.protocol == "fair")
-    found = node_accuracies(results.arrays[comparison], "hace", "sce", 0, rule)
+    condition = next(c for c in results.scores if c.protocol == "fair")
+    found = node_accuracies(results.scores[condition], "hace", "sce", 0, rule)
     assert found is not None
     h = animals()
     for method, share in (("hace", found.first), ("sce", found.second)):
@@ -319,10 +320,10 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
                         right += h.nodes[a] in _leaves_below(name) if rule == BY_LEVEL else best[0]
             assert value == pytest.approx(right / total)
     gains = found.first - found.second
-    held = f"HACE matches or beats cross-entropy in {(gains >= 0).sum()} of {len(gains)}"
-    assert f"{held}; the mean gain over them is {100 * gains.mean():+.2f} points." in found.summary(
-        "HACE", "cross-entropy"
-    )
+    summary = found.summary("HACE", "cross-entropy")
+    assert f"HACE matches or beats cross-entropy in {(gains >= 0).sum()} of {len(gains)}." in summary
+    verb = "adds" if gains.mean() > 0 else "loses"
+    assert f"On average over them it {verb} {abs(100 * gains.mean()):.1f} points." in summary
     table = found.table("pets", "HACE", "cross-entropy")
     assert sorted(r[0].text for r in table.rows) == sorted(found.names)
     assert "most probable" in found.summary("", "") or rule == BY_LEVEL
@@ -412,8 +413,8 @@ def test_thresholds_are_drawn_after_calibration(
 
     skills = {"hace": 2.0, "sce": 1.0}
     records = fair_records(tmp_path, animals(), skills, seeds=(0,), rates=(1.0,), temperature=temperature)
-    ((comparison, choices),) = Results(records).choices.items()
-    drawn = operating_picture(comparison, dict(choices), ("hace", "sce"))
+    (scores,) = Results(records).scores.values()
+    drawn = operating_picture(scores, ("hace", "sce"))
     assert drawn is not None
     assert drawn.caption.endswith(words)
 

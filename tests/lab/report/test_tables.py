@@ -16,23 +16,19 @@ import pytest
 from safetensors.numpy import load_file
 
 from hace.errors import ConfigError, DataError
-from hace.lab.report.document import Entry, ReportTable, marked, to_csv, to_latex, to_rows, to_text
-from hace.lab.report.method_tables import (
-    against_table,
-    confidence_table,
-    levels_switch,
-    methods_table,
-    runs_csv,
-)
-from hace.lab.report.results import HEADLINES, Comparison, Results, chosen_runs
-from hace.lab.report.study_report import report_text
+from hace.lab.report import report_text
+from hace.lab.report.document import Entry, Table, to_csv, to_latex, to_text
+from hace.lab.report.metric import HEADLINES
+from hace.lab.report.results import Results
+from hace.lab.report.runs import Condition, chosen_runs, methods_table, runs_csv, runs_table
+from hace.lab.report.tables import against_table, confidence_table, headline_table, levels_switch
 from hace.lab.study.records import Record
 from hace.metrics.intervals import interval, paired_interval
 from hace.paper import report_sections
 from tests.report_studies import ANIMALS, animals, fair_records, page_with, paper_records, row
 
-FAIR = Comparison("fair", "pets", "backbone")
-PAPER = Comparison("paper", "aircraft", "dinov2_large")
+FAIR = Condition("fair", "pets", "backbone")
+PAPER = Condition("paper", "aircraft", "dinov2_large")
 SKILLS = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5, "hxe_0.2": 1.9}
 
 
@@ -47,10 +43,10 @@ def results(records: list[Record]) -> Results:
     return Results(records)
 
 
-def all_tables(results: Results) -> Iterator[ReportTable]:
-    for comparison, arrays in results.arrays.items():
-        yield methods_table(comparison, arrays)
-        levels = levels_switch(comparison, arrays)
+def all_tables(results: Results) -> Iterator[Table]:
+    for scores in results.scores.values():
+        yield headline_table(scores)
+        levels = levels_switch(scores)
         assert levels is not None
         yield from (table for _, table in levels.options)
     for protocol in ("fair", "paper"):
@@ -58,7 +54,7 @@ def all_tables(results: Results) -> Iterator[ReportTable]:
         assert table is not None
         yield table
     for section in report_sections(results, draw=False):
-        yield from (block for block in section.blocks if isinstance(block, ReportTable))
+        yield from (block for block in section.blocks if isinstance(block, Table))
 
 
 def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
@@ -74,7 +70,7 @@ def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
 
 @pytest.mark.slow
 def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
-    table = methods_table(FAIR, results.arrays[FAIR])
+    table = headline_table(results.scores[FAIR])
     for method, title in (("sce", "cross-entropy"), ("hace", "HACE")):
         mine = [
             r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
@@ -92,26 +88,23 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
 
 def test_a_control_is_never_marked_as_best(tmp_path: Path) -> None:
     skills = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 5.0}
-    arrays = Results(fair_records(tmp_path, animals(), skills)).arrays[FAIR]
-    table = methods_table(FAIR, arrays)
+    table = headline_table(Results(fair_records(tmp_path, animals(), skills)).scores[FAIR])
     marks = [row(table, title)["top-1 ↑"].mark for title in ("HACE, shuffled tree", "HACE", "cross-entropy")]
     assert marks == ["", "best", ""]
 
 
 def test_differences_are_corrected_for_their_number(results: Results) -> None:
-    found = results.compared("fair")
-    assert {method for _, method in found} == {"hace", "hace_shuffled", "hxe_0.2"}
-    smallest = min(found.values(), key=lambda one: one.p)
-    assert smallest.of == 3
-    assert smallest.adjusted == pytest.approx(min(1, 3 * smallest.p))
-    gap = results.gaps("hxe_0.2", "sce", "fair")[FAIR]
-    assert found[FAIR, "hxe_0.2"].interval == gap
+    rows = results.against_reference("fair")
+    assert set(rows["first"]) == {"hace", "hace_shuffled", "hxe_0.2"}
+    smallest = rows.loc[rows["p"].idxmin()]
+    assert smallest.comparisons == 3
+    assert smallest.holm == pytest.approx(min(1, 3 * smallest.p))
     table = against_table(results, "fair")
     assert table is not None
-    alone = sum(one.interval.excludes_zero for one in found.values())
-    held = sum(one.holds for one in found.values())
+    alone = int(((rows["low"] > 0) | (rows["high"] < 0)).sum())
+    remaining = int((rows["holm"] < 0.05).sum())
     assert (
-        f"3 comparisons: {alone} with an interval without 0, {held} after Holm's correction"
+        f"3 comparisons: {alone} with an interval without 0, {remaining} after Holm's correction"
         in table.remarks[1]
     )
 
@@ -127,7 +120,7 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
         carried.append([float(group[a] == group[t]) for a, t in pairs])
         by_node.append(arrays["level_correct"][:, 0].astype(float))
     assert np.mean(carried) != np.mean(by_node)  # or the two rules could not be told apart
-    switch = levels_switch(FAIR, results.arrays[FAIR])
+    switch = levels_switch(results.scores[FAIR])
     assert switch is not None
     for (_, table), right in zip(switch.options, (carried, by_node), strict=True):
         drawn = interval(np.stack(right))
@@ -140,10 +133,9 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
 
 @pytest.mark.slow
 def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results) -> None:
-    assert confidence_table(FAIR, results.arrays[FAIR]) is None  # no run has a temperature
+    assert confidence_table(results.scores[FAIR]) is None  # no run has a temperature
     records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, temperature=2.0)
-    arrays = Results(records).arrays[FAIR]
-    table = confidence_table(FAIR, arrays)
+    table = confidence_table(Results(records).scores[FAIR])
     assert table is not None
     assert "cross-entropy: 2.00; HACE: 2.00" in table.remarks[0]
     mine = [r.run for r in records if r.key.method == "sce" and r.stage == "final" and r.run]
@@ -166,7 +158,7 @@ def test_severity_interval_divides_distances_by_mistakes(records: list[Record], 
         above.append([float(d) if w else 0.0 for d, w in zip(arrays["distance"], wrong, strict=True)])
         below.append([float(w) for w in wrong])
     drawn = interval(np.array(above), np.array(below))
-    entry = row(methods_table(FAIR, results.arrays[FAIR]), "cross-entropy")["severity ↓"]
+    entry = row(headline_table(results.scores[FAIR]), "cross-entropy")["severity ↓"]
     assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
 
 
@@ -182,13 +174,13 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
         replace(r, run=finals[other[r.key.dilution], r.key.seed]) if r.stage == "final" else r
         for r in records
     ]
-    choice = chosen_runs(records)[FAIR]["hace"]
-    assert [r.key.dilution for r in choice.records] == [0.7, 0.7]
-    assert choice.settings == "d 0.7, rate 4"
+    chosen = chosen_runs(runs_table(records))
+    assert list(chosen["dilution"]) == [0.7, 0.7]
+    assert methods_table(chosen)["settings"]["hace"] == "d 0.7, rate 4"
 
 
 def test_what_is_missing_is_said(results: Results) -> None:
-    table = methods_table(PAPER, results.arrays[PAPER])
+    table = headline_table(results.scores[PAPER])
     assert row(table, "HXE α=0.2")["top-1 ↑"] == Entry("diverged", soft=True)
     assert row(table, "soft labels β=10")["top-1 ↑"].text == "failed"
     assert row(table, "soft labels β=30")["top-1 ↑"].text == "not run"
@@ -229,7 +221,7 @@ def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
 
 
 def test_best_is_bold_and_second_underlined(results: Results) -> None:
-    table = methods_table(FAIR, results.arrays[FAIR])
+    table = headline_table(results.scores[FAIR])
     for metric in HEADLINES[:4]:
         head = f"{metric.title} {'↑' if metric.higher else '↓'}"
         values = {
@@ -237,9 +229,6 @@ def test_best_is_bold_and_second_underlined(results: Results) -> None:
         }
         order = sorted(values, reverse=metric.higher)
         assert [values[v] for v in order] == (["best", "second"] + [""] * len(order))[: len(order)]
-    assert marked([1.0, 2.0]) == ["", "best"]
-    assert marked([1.0, None]) == ["", ""]
-    assert marked([3.0, 1.0, 2.0], higher=False) == ["", "best", "second"]
 
 
 def test_every_table_in_every_format_is_the_same_twice(records: list[Record]) -> None:
@@ -247,12 +236,11 @@ def test_every_table_in_every_format_is_the_same_twice(records: list[Record]) ->
     twice = [[write(t) for t in all_tables(Results(records)) for write in formats] for _ in range(2)]
     assert twice[0] == twice[1]
     assert len(twice[0]) > 40
-    assert runs_csv(records) == runs_csv(records)
+    assert runs_csv(runs_table(records)) == runs_csv(runs_table(records))
 
 
 def test_latex_is_a_tabular_with_every_cell_escaped(results: Results) -> None:
-    cells = (Entry("a_b & 5% #1"), Entry("1.50", "[1, 2]"))
-    table = ReportTable("t", "t", (("method", "x"),), (cells,))
+    table = Table("t", "t", pandas.DataFrame({"method": ["a_b & 5% #1"], "x": [Entry("1.50", "[1, 2]")]}))
     assert to_latex(table).splitlines()[4] == r"a\_b \& 5\% \#1 & 1.50 & [1, 2] \\"
     for table in all_tables(results):
         text = to_latex(table)
@@ -264,33 +252,21 @@ def test_latex_is_a_tabular_with_every_cell_escaped(results: Results) -> None:
         assert not re.search(r"(?<!\\)[%#_$]", text)
 
 
-def test_latex_is_what_pandas_writes() -> None:
-    texts = ["a\\ b\\", "~ x~", "^ ^y", "{5}% #1 $_&", "", "ä > ü"]
-    table = ReportTable(
-        "t",
-        "T",
-        (("one_", "t~o"),),
-        tuple((Entry(a), Entry(b)) for a, b in zip(texts, texts[::-1], strict=True)),
-    )
-    heads, *rows = to_rows(table)
-    frame = pandas.DataFrame(rows, columns=pandas.Index(heads))
-    assert to_latex(table) == frame.to_latex(index=False, escape=True)
-
-
 def test_no_cell_of_a_csv_starts_a_formula(records: list[Record]) -> None:
-    cells = tuple(map(Entry, ("=cmd()", "-1.50", "-", "@x")))
-    table = ReportTable("t", "t", (("=a", "b", "c", "d"),), (cells,))
+    cells = {"=a": ["=cmd()"], "b": ["-1.50"], "c": ["-"], "d": ["@x"]}
+    table = Table("t", "t", pandas.DataFrame(cells))
     assert list(csv.reader(io.StringIO(to_csv(table)))) == [
         ["'=a", "b", "c", "d"],
         ["'=cmd()", "-1.50", "", "'@x"],
     ]
     hostile = replace(records[0], run=None, error="=1+1")
-    assert "'=1+1" in next(csv.DictReader(io.StringIO(runs_csv([hostile])))).values()
+    assert "'=1+1" in next(csv.DictReader(io.StringIO(runs_csv(runs_table([hostile]))))).values()
 
 
 def test_hostile_names_stay_text() -> None:
     name = "</script><b>|*_[x](y)_*\n&\"'$"
-    table = ReportTable("t", name, (("method", name),), ((Entry(name), Entry("1.0", name)),), remarks=(name,))
+    frame = pandas.DataFrame({"method": [name], name: [Entry("1.0", name)]})
+    table = Table("t", name, frame, remarks=(name,))
     page = page_with(table)
     assert "<b>" not in page
     assert page.count("</script") == 2
@@ -300,7 +276,7 @@ def test_hostile_names_stay_text() -> None:
 
 
 def test_runs_csv_holds_every_run_and_metric(records: list[Record]) -> None:
-    lines = list(csv.DictReader(io.StringIO(runs_csv(records))))
+    lines = list(csv.DictReader(io.StringIO(runs_csv(runs_table(records)))))
     assert len(lines) == len(records)
     for line, record in zip(lines, records, strict=True):
         assert line["status"] == record.status
@@ -328,13 +304,12 @@ def test_text_for_the_terminal(records: list[Record]) -> None:
 
 def test_tables_fit_the_terminal_with_the_longest_names() -> None:
     name = "HACE, 0.9 one-hot + 0.1 soft labels β=30"
-    cells = [Entry("72.41", "[71.40, 73.42]", mark) for mark in ("best", "second", "")]
-    table = ReportTable(
-        "t",
-        "A long title " * 10,
-        (("method", *(f"minus {name}" for _ in range(4))),),
-        tuple((Entry(name), cell, cell, cell, cell) for cell in cells),
+    marks = ("best", "second", "")
+    frame = pandas.DataFrame(
+        [[name, *[Entry("72.41", "[71.40, 73.42]", mark)] * 4] for mark in marks],
+        columns=["method", *[f"minus {name}"] * 4],
     )
+    table = Table("t", "A long title " * 10, frame)
     lines = to_text(table).splitlines()
     assert max(map(len, lines)) <= 100
     text = " ".join(" ".join(lines).split())
@@ -355,7 +330,9 @@ def test_nothing_to_report_is_said(records: list[Record]) -> None:
 
 
 def test_compared_methods_are_checked(records: list[Record]) -> None:
-    with pytest.raises(ConfigError, match=r"no results of 'hacc'.*Did you mean 'hace'"):
+    with pytest.raises(
+        ConfigError, match=r"must name methods of the study\. Got 'hacc'\..*Did you mean 'hace'"
+    ):
         Results(records, ("hacc", "sce"))
     with pytest.raises(ConfigError, match="two methods"):
         Results(records, ("hace",))
@@ -369,7 +346,7 @@ def test_damaged_predictions_cost_the_interval_and_are_listed(tmp_path: Path) ->
     assert broken is not None
     (broken.folder / "predictions.safetensors").write_bytes(b"not a file of tensors")
     results = Results(records)
-    table = methods_table(FAIR, results.arrays[FAIR])
+    table = headline_table(results.scores[FAIR])
     assert row(table, "HACE")["top-1 ↑"].detail == ""
     assert row(table, "cross-entropy")["top-1 ↑"].detail
     assert len(results.problems) == 1

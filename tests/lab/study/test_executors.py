@@ -20,7 +20,7 @@ import pytest
 from hace.cli import main
 from hace.errors import ConfigError, HaceError
 from hace.lab.probe import load_sources, run_folder
-from hace.lab.report.study_report import report_text
+from hace.lab.report import report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig
 from hace.lab.study.executors import Cluster, open_executor
 from hace.lab.study.folder import read_study

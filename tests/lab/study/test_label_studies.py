@@ -15,9 +15,12 @@ import pytest
 from hace.cli.entry import main
 from hace.errors import ConfigError, DataError
 from hace.lab.probe import probe
+from hace.lab.report.cards import Card, label_card
+from hace.lab.report.compare import compare
+from hace.lab.report.labels import LabelQuestion, label_blocks, label_questions, panels
+from hace.lab.report.metric import ACCURACY
 from hace.lab.report.results import Results
-from hace.lab.report.study_report import results_text
-from hace.lab.report.verdict import label_blocks, label_questions, label_verdict, panels
+from hace.lab.report.summary import results_text
 from hace.lab.runs.config import DataConfig, LabelsConfig
 from hace.lab.runs.result import KNOWN_TOP1
 from hace.lab.runs.samples import data_of, make_task
@@ -139,7 +142,7 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
     (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
-    assert label_verdict(question).steps[0].line.startswith("labels as they are: cross-entropy reaches ")
+    assert card_of(question).decisions[0].question == "labels as they are"
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
@@ -155,8 +158,7 @@ def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFi
     printed = capsys.readouterr().out
     assert max(len(line) for line in printed.splitlines() if study not in line) <= 100
     out = " ".join(printed.split())
-    assert out.count("80% of the labels known only to their parent: ") == 1  # the answer is there once
-    assert "against dropping the coarse labels (" in out
+    assert "One seed only. It cannot tell using coarse labels from dropping them" in out
     assert out.count("are coarse labels worth using?") == 1
     page = (tmp_path / "study" / "report" / "report.html").read_text()
     assert (
@@ -214,7 +216,11 @@ def mean(found: list[Record], method: str, labels: str) -> float:
     return float(np.mean([r.top1 for r in found if (r.key.method, r.key.labels) == (method, labels)]))
 
 
-def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
+def card_of(question: LabelQuestion) -> Card:
+    return label_card(question, compare(question.pairs()))
+
+
+def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
     half = LabelsConfig(0.5)
     found = records(
         tmp_path,
@@ -227,78 +233,107 @@ def test_use_or_drop_and_how_much_it_buys(tmp_path: Path) -> None:
         },
     )
     (question,) = label_questions(Results(found))
-    verdict = label_verdict(question)
-    assert verdict.answer == "Yes. Use the coarse labels, with conditional softmax."
-    answer = question.answers[1]
+    card = card_of(question)
+    assert card.answer == "Yes. Use the coarse labels, with conditional softmax."
     best, below, whole = (
         mean(found, m, labels) for m, labels in (("conditional", half.text), ("sce_drop", half.text), ("conditional", ""))
     )  # fmt: skip
-    assert (answer.best, answer.second[0], answer.dropping[0]) == ("conditional", "sce", "sce_drop")
-    assert answer.dropping[1].value == pytest.approx(best - below)
-    assert answer.closed == pytest.approx((best - below) / (whole - below))
-    (step,) = verdict.steps
-    assert step.line.startswith("50% of the labels known only to their parent: conditional softmax reaches ")
-    assert "(likely gain; best without them: cross-entropy). That is " in step.line
-    assert "% of the way from dropping them to knowing all labels (" in step.line
-    assert verdict.use == "conditional softmax"
-    assert "best on test samples; ahead of cross-entropy, the next there, on test samples (+" in verdict.why
-    assert [[x for x, _ in points] for _, _, points in panels(question)] == [[0.0, 50.0]]
+    (decision,) = card.decisions
+    assert decision.question == "50% of the labels known only to their parent"
+    assert (decision.first, decision.second) == (
+        "conditional softmax",
+        "cross-entropy, coarse labels dropped",
+    )
+    assert decision.words == "clear gain"
+    assert decision.estimate == pytest.approx(best - below)
+    assert card.way is not None
+    assert card.way.share == pytest.approx((best - below) / (whole - below))
+    assert card.use == "conditional softmax"
+    ahead = f"{100 * (best - mean(found, 'sce', half.text)):.1f}"
+    chosen = f"It was the best of 2 on test samples, {ahead} points ahead of cross-entropy."
+    assert card.why == f"{chosen} Being chosen there overstates it."
+    assert [[x for x, _ in panel.points] for panel in panels(question)] == [[0.0, 50.0]]
 
 
-def test_drop_them_and_level(tmp_path: Path) -> None:
+def test_drop_them_or_no_difference(tmp_path: Path) -> None:
     low = LabelsConfig(fine=1)
     alone = replace(low, drop=True)
     found = records(tmp_path, {("sce", alone): 4.0, ("sce", low): 1.0, ("conditional", low): 1.0})
     (question,) = label_questions(Results(found))
-    verdict = label_verdict(question)
-    assert verdict.answer == "No. Drop the coarse labels."
-    assert verdict.use == ""
-    assert verdict.steps[1].line.startswith("1 label per class, the others known only to their parent: ")
-    assert (
-        "against dropping the coarse labels (likely loss; best without them: cross-entropy)"
-        in verdict.steps[1].line
+    card = card_of(question)
+    assert card.answer == "No. Drop the coarse labels."
+    assert (card.use, card.way) == ("", None)
+    (decision,) = card.decisions
+    assert decision.question == "1 label per class, the others known only to their parent"
+    assert (decision.second, decision.words) == ("cross-entropy", "clear loss")
+    assert card.lines == (
+        f"1 label per class: cross-entropy reaches {100 * mean(found, 'sce', alone.text):.1f}%.",
     )
     same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
     (level,) = label_questions(Results(same))
-    assert label_verdict(level).answer.startswith("No difference shown. ")
+    assert card_of(level).answer.startswith("No difference shown. ")
 
 
-def test_wrong_labels_say_what_the_best_method_buys(tmp_path: Path) -> None:
+def test_wrong_labels_are_asked_about_the_reference(tmp_path: Path) -> None:
     wrong = LabelsConfig(wrong=0.4)
-    known = {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0, ("conditional", wrong): 4.0}
+    known = {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0, ("conditional", wrong): 5.0}
     found = records(tmp_path, known)
     (question,) = label_questions(Results(found))
-    (step,) = label_verdict(question).steps
+    card = card_of(question)
+    (decision,) = card.decisions
     gain = mean(found, "conditional", wrong.text) - mean(found, "sce", wrong.text)
-    assert f"%, +{100 * gain:.1f} points [+" in step.line
-    assert step.line.endswith("] against cross-entropy with the same labels.")
+    assert decision.estimate == pytest.approx(gain)
+    assert card.heads[1] == "conditional softmax minus cross-entropy"
+    assert card.answer == "Yes. Use conditional softmax instead of cross-entropy."
     alone = records(tmp_path / "alone", {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0})
     (question,) = label_questions(Results(alone))
-    assert "against" not in label_verdict(question).steps[0].line
+    card = card_of(question)
+    assert card.decisions == ()
+    assert card.answer == "No difference shown. No method chosen on other samples beats cross-entropy."
+
+
+def test_a_method_that_loses_to_the_reference_is_not_recommended(tmp_path: Path) -> None:
+    """Chosen on held-out samples, and worse than the reference on test samples, though better than dropping."""
+    half = LabelsConfig(0.5)
+    finals = records(tmp_path, {("sce", half): 6.0, ("conditional", half): 2.5, ("sce_drop", half): 0.0})
+    searches = searches_of(tmp_path, finals, {"sce": 1.0, "conditional": 6.0, "sce_drop": 0.0})
+    (question,) = label_questions(Results([*searches, *finals]))
+    assert question.states[0].best == "conditional"
+    card = card_of(question)
+    assert card.answer == "Yes. Use the coarse labels, with cross-entropy."
+    assert card.use == "cross-entropy"
+    assert card.why == "conditional softmax was the best of 2 on held-out samples, but loses on test samples."
+
+
+def searches_of(folder: Path, finals: list[Record], skills: Mapping[str, float]) -> list[Record]:
+    """A search for each final run, in which methods have other skills."""
+    searches = []
+    for record in finals:
+        assert record.run is not None
+        config = replace(record.run.config, validation=0.1, evaluate="val", keep=False)
+        run = make_run(folder, animals(), config, "pets", skills[record.key.method])
+        searches.append(Record(record.key, "search", 1.0, run))
+    return searches
 
 
 def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_path: Path) -> None:
-    known = {("sce", LabelsConfig(0.5)): 1.0, ("conditional", LabelsConfig(0.5)): 4.0}
-    finals = records(tmp_path, known)
-    (alone,) = label_questions(Results(finals + records(tmp_path, {("sce_drop", LabelsConfig(0.5)): 1.0})))
-    assert (
-        alone.answers[0].best == "conditional"
-    )  # no searches: the best on test samples, and the page says so
-    assert "best on test samples; ahead of cross-entropy, the next there" in label_verdict(alone).why
+    half = LabelsConfig(0.5)
+    finals = records(tmp_path, {("sce", half): 1.0, ("conditional", half): 4.0, ("sce_drop", half): 1.0})
+    (alone,) = label_questions(Results(finals))
+    # No searches: the best on test samples, and the page says so.
+    assert alone.states[0].best == "conditional"
+    assert card_of(alone).why.startswith("It was the best of 2 on test samples, ")
     assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
-    searches = []
-    for record in finals:
-        config = replace(record.run.config, validation=0.1, evaluate="val", keep=False)
-        searches.append(Record(record.key, "search", 1.0, make_run(tmp_path, animals(), config, "pets", 2.0)))
-    (level,) = label_questions(Results([*searches, *alone.results.records]))
-    assert (
-        level.answers[0].best == "sce"
-    )  # level on held-out samples: the first one, though it is behind on test samples
-    assert "best on held-out samples; behind conditional softmax, the next there" in level.answers[0].why
-    assert (
-        label_verdict(level).use == ""
-    )  # no gain over dropping is shown, so nothing that uses them is recommended
+    searches = searches_of(tmp_path, finals, {"sce": 2.0, "conditional": 2.0, "sce_drop": 2.0})
+    (level,) = label_questions(Results([*searches, *finals]))
+    # Level on held-out samples: the first one, though it is behind on test samples.
+    assert level.states[0].best == "sce"
+    # No gain over dropping is shown, so nothing that uses them is recommended.
+    assert card_of(level).use == ""
     assert label_blocks(level.results, draw=False)[-1].endswith("so no test result chose it.")
+    assert level.results.scores[level.states[0].condition].score("sce", ACCURACY).value == pytest.approx(
+        mean(finals, "sce", half.text)
+    )
 
 
 def test_other_studies_have_no_such_section(tmp_path: Path) -> None:

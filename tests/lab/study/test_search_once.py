@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from hace.cli import main
-from hace.lab.report.study_report import about_study, counts_text, notes, report_text
+from hace.lab.report import report_text
+from hace.lab.report.about import about_study, counts_text, notes
 from hace.lab.study.configurations import configuration_from_dict
 from hace.lab.study.executors import InProcess
 from hace.lab.study.folder import StudyFolder, read_study
@@ -115,7 +116,7 @@ def test_page_and_terminal_say_so(done: StudyFolder, capsys: pytest.CaptureFixtu
     assert "writing the report of 18 runs" in capsys.readouterr().err
     page = (done.folder / "report" / "report.html").read_text()
     assert "Rates were chosen once, at seed 0, for all seeds" in page
-    assert "the learning rate was chosen at seed 0 for all" in page
+    assert "The learning rate was chosen at seed 0 for all" in page
     assert "18 runs: 18 finished" in page
     assert " --search-once " in page
     assert " --search-once " in about_study(done).command

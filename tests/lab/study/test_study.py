@@ -18,7 +18,8 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.files.writing import only_process
 from hace.lab.probe import probe
-from hace.lab.report.study_report import about_study, facts, report_text
+from hace.lab.report import about_study, report_text
+from hace.lab.report.about import facts
 from hace.lab.runs.config import DataConfig, ProbeConfig, TrainConfig
 from hace.lab.study.comparison import choose
 from hace.lab.study.configurations import FAIR_RATES, ConfigurationKey

@@ -1,24 +1,26 @@
-"""What a report consists of: sections of paragraphs, lists, tables and pictures. A table is also text, CSV and LaTeX.
+"""What a report consists of: sections of paragraphs, lists, tables and pictures.
 
-A block is a paragraph (str), a list of them, or an object with a `kind`, which the template `blocks.html` knows.
+A block is a paragraph (str), a list of them, or an object with a `kind`, which the template `blocks.html` knows. A table is a
+DataFrame with a caption; it is also text, CSV and LaTeX.
 """
 
 from __future__ import annotations
 
 import itertools
 import json
-import re
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+
+import pandas as pd
 
 from hace.files.documents import csv_text
 
 if TYPE_CHECKING:
+    from hace.lab.report.cards import Card
     from hace.lab.report.results import Results
-    from hace.lab.report.verdict import Verdict
 
 Mark = Literal["", "best", "second"]
 # Standing texts.
@@ -27,7 +29,7 @@ WORDS = json.loads((files("hace.lab.report") / "assets" / "words.json").read_tex
 
 @dataclass(frozen=True)
 class Entry:
-    """A cell."""
+    """What a table shows in one place."""
 
     text: str
     detail: str = ""  # shown small after it: an interval, a number of seeds
@@ -36,24 +38,51 @@ class Entry:
     soft: bool = False  # whether it is a remark, such as "not run", rather than a result
 
 
-@dataclass(frozen=True)
-class ReportTable:
-    """A table."""
+@dataclass(frozen=True, eq=False)
+class Table:
+    """A table: a DataFrame of entries and of plain text, with its caption."""
 
     id: str  # for files and links
     title: str  # its caption
-    # one or more lines of headings, all of the same length; equal neighbours in all but the last line span
-    heads: tuple[tuple[str, ...], ...]
-    rows: tuple[tuple[Entry, ...], ...]
+    frame: pd.DataFrame  # several lines of headings are a MultiIndex
     stub: int = 1  # how many columns name a row
     notes: tuple[tuple[str, str], ...] = ()  # footnotes: mark and text
     remarks: tuple[str, ...] = ()  # what holds for all of it
-    blocks: tuple[int, ...] = ()  # indices of rows with a rule above them
+    rules: tuple[int, ...] = ()  # rows with a rule above them
     kind: ClassVar[str] = "table"
 
-    def table(self) -> ReportTable:
+    def table(self) -> Table:
         """Itself: every block with a table has this."""
         return self
+
+    @property
+    def heads(self) -> list[tuple[str, ...]]:
+        """The lines of headings."""
+        columns = self.frame.columns
+        return [tuple(columns.get_level_values(line)) for line in range(columns.nlevels)]
+
+    @property
+    def head(self) -> list[str]:
+        """One heading per column: the lines of headings, joined."""
+        return [" ".join(dict.fromkeys(filter(None, column))) for column in zip(*self.heads, strict=True)]
+
+    @property
+    def rows(self) -> list[list[Entry]]:
+        """The rows."""
+        lines = self.frame.itertuples(index=False, name=None)
+        return [[cell if isinstance(cell, Entry) else Entry(str(cell)) for cell in line] for line in lines]
+
+    def plain(self) -> pd.DataFrame:
+        """The table as text, for files: details have columns of their own, and marks are dropped."""
+        columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
+        heads, texts = [], []
+        for head, column in zip(self.head, columns, strict=True):
+            heads.append(head)
+            texts.append(["" if entry.text == "-" else entry.text for entry in column])
+            if any(entry.detail for entry in column):
+                heads.append(f"{head} (detail)")
+                texts.append([entry.detail for entry in column])
+        return pd.DataFrame(zip(*texts, strict=True), columns=pd.Index(heads))
 
 
 class Folded(NamedTuple):
@@ -88,10 +117,10 @@ class Document:
     title: str
     facts: list[tuple[str, str]]  # what was run: term and text
     caution: str = ""  # what a reader must know before everything else
-    verdicts: list[Verdict] = field(default_factory=list)
+    cards: list[Card] = field(default_factory=list)
     sections: list[Section] = field(default_factory=list)
-    # for the interactive drawing: title, hierarchy and sums of each comparison
-    comparisons: list[dict[str, Any]] = field(default_factory=list)
+    # for the interactive drawing: title, hierarchy and sums of each condition
+    drawings: list[dict[str, Any]] = field(default_factory=list)
     about: str = "About this study: data, versions, command to reproduce"
     listed: str = "Tables: tables/ (CSV, LaTeX). Figures: figures/ (PNG, SVG). Runs: runs.csv."
     naming: str = "Run hace report again with --names FILE."  # for a hierarchy whose names are all numbers
@@ -100,7 +129,7 @@ class Document:
         """All paragraphs, tables and pictures, in order, those within other blocks too."""
         return (leaf for section in self.sections for leaf in _leaves(section.blocks))
 
-    def tables(self) -> Iterator[ReportTable]:
+    def tables(self) -> Iterator[Table]:
         """All tables."""
         return (block.table() for block in self.leaves() if hasattr(block, "table"))
 
@@ -127,88 +156,92 @@ def _leaves(blocks: Sequence[Any]) -> Iterator[Any]:
             yield block
 
 
-def marked(values: Sequence[float | None], higher: bool = True) -> list[Mark]:
-    """Marks of the best and the second; equals share. Of two values only the best is marked, a single one not at all."""
-    order = sorted({v for v in values if v is not None}, reverse=higher)
-    count = sum(v is not None for v in values)
-    marks: tuple[Mark, ...] = ("best", "second")[: max(count - 1, 0)]
-    names = dict(zip(order, marks, strict=False))
-    return ["" if v is None else names.get(v, "") for v in values]
+def with_marks(entries: Sequence[Entry], values: Sequence[float | None], higher: bool = True) -> list[Entry]:
+    """The entries that compete, with best and second marked; equals share. Of two only the best is marked, one not at all."""
+    known = [value for value in values if value is not None]
+    order = sorted(set(known), reverse=higher)
+    marks: tuple[Mark, ...] = ("best", "second")[: max(len(known) - 1, 0)]
+    mark_of = dict(zip(order, marks, strict=False))
+    return [
+        entry if value is None else replace(entry, mark=mark_of.get(value, ""))
+        for entry, value in zip(entries, values, strict=True)
+    ]
 
 
-def head_line(table: ReportTable) -> list[str]:
-    """One heading per column: the lines of headings, joined."""
-    columns = zip(*table.heads, strict=True)
-    return [" ".join(dict.fromkeys(part for part in column if part)) for column in columns]
+# --- a table in other formats
 
 
-def to_rows(table: ReportTable) -> list[list[str]]:
-    """Headings, then one line per row; details have their own columns, and marks are dropped."""
-    detailed = [any(row[c].detail for row in table.rows) for c in range(len(table.heads[-1]))]
-    heads = ([h, f"{h} (detail)"] if d else [h] for h, d in zip(head_line(table), detailed, strict=True))
-    rows = [list(itertools.chain.from_iterable(heads))]
-    for row in table.rows:
-        cells = ([e.text, e.detail] if d else [e.text] for e, d in zip(row, detailed, strict=True))
-        rows.append(["" if cell == "-" else cell for cell in itertools.chain.from_iterable(cells)])
-    return rows
-
-
-def to_csv(table: ReportTable) -> str:
+def to_csv(table: Table) -> str:
     """The table as CSV; no cell starts a formula."""
-    return csv_text(to_rows(table))
+    plain = table.plain()
+    return csv_text([list(plain.columns), *plain.itertuples(index=False, name=None)])
 
 
-def to_latex(table: ReportTable) -> str:
-    """The table as a tabular of booktabs, with the text that pandas would write, without the time to load it."""
-    cells = to_rows(table)
-    heads, *rows = [" & ".join(_LATEX.sub(_escaped, cell) for cell in row) + r" \\" for row in cells]
-    begin = rf"\begin{{tabular}}{{{'l' * len(cells[0])}}}"
-    lines = (begin, r"\toprule", heads, r"\midrule", *rows, r"\bottomrule", r"\end{tabular}", "")
-    return "\n".join(lines)
+def to_latex(table: Table) -> str:
+    """The table as a tabular of booktabs."""
+    return table.plain().to_latex(index=False, escape=True)
 
 
-_LATEX = re.compile(r"\\ ?|[~^] ?|[_%$#{}&]")
-_NAMED = {"\\": r"\textbackslash ", "~": r"\textasciitilde ", "^": r"\textasciicircum "}
-
-
-def _escaped(found: re.Match[str]) -> str:
-    sign = found[0][0]
-    return _NAMED.get(sign, f"\\{sign}") + (r"\space " if found[0][1:] else "")  # LaTeX swallows a plain one
-
-
-def to_text(table: ReportTable, width: int = 100) -> str:
+def to_text(table: Table, width: int = 100) -> str:
     """For the terminal: columns that do not fit beside the others come below, with the rows' names again."""
-    heads, stub = head_line(table), table.stub
-    cells = [[_plain(e) for e in row] for row in table.rows]
-    widths = [max([len(h), *(len(row[c]) for row in cells)]) for c, h in enumerate(heads)]
-    room = width // 3 // stub  # of a name, if not all columns fit
-    if sum(widths) + 2 * (len(widths) - 1) > width:
-        widths[:stub] = [min(w, room) for w in widths[:stub]]
-    names = sum(widths[:stub]) + 2 * stub
-    parts: list[list[int]] = [[]]
-    for c in range(stub, len(heads)):
-        if parts[-1] and names + sum(widths[i] + 2 for i in (*parts[-1], c)) - 2 > width:
-            parts.append([])
-        parts[-1].append(c)
-    lines = textwrap.wrap(table.title, width)
-    for part in parts:
-        shown = [_text_lines(row, [*range(stub), *part], widths, stub) for row in (heads, *cells)]
-        lines += ["", *itertools.chain.from_iterable(shown)]
+    lines = [table.head, *([_in_text(entry) for entry in row] for row in table.rows)]
+    widths = _widths(lines, table.stub, width)
+    text = textwrap.wrap(table.title, width)
+    for columns in _parts(widths, table.stub, width):
+        text.append("")
+        for line in lines:
+            text += _text_lines(line, columns, widths, table.stub)
     remarks = [line for remark in table.remarks for line in textwrap.wrap(remark, width)]
-    return "\n".join([*lines, *(["", *remarks] if remarks else [])])
+    return "\n".join([*text, *(["", *remarks] if remarks else [])])
+
+
+def aligned(lines: Sequence[Sequence[str]], width: int) -> list[str]:
+    """Rows of a small table without headings: names at the left, the others at the right of their columns."""
+    if not lines:
+        return []
+    widths = _widths(lines, 1, width)
+    columns = range(len(widths))
+    return [text for line in lines for text in _text_lines(line, columns, widths, 1)]
+
+
+def _widths(lines: Sequence[Sequence[str]], stub: int, width: int) -> list[int]:
+    """Of columns; names are cut where not all columns fit."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if sum(widths) + 2 * (len(widths) - 1) > width:
+        room = max(width // 3, width - sum(widths[stub:]) - 2 * (len(widths) - 1)) // stub
+        widths[:stub] = [min(name, room) for name in widths[:stub]]
+    return widths
+
+
+def _parts(widths: Sequence[int], stub: int, width: int) -> list[list[int]]:
+    """The columns that are shown together: those that name a row, and as many others as fit."""
+    names = list(range(stub))
+    parts = [names.copy()]
+    for column in range(stub, len(widths)):
+        together = [*parts[-1], column]
+        if len(parts[-1]) > stub and sum(widths[i] + 2 for i in together) - 2 > width:
+            parts.append([*names, column])
+        else:
+            parts[-1] = together
+    return parts
 
 
 def _text_lines(
     row: Sequence[str], columns: Sequence[int], widths: Sequence[int], stub: int
 ) -> Iterator[str]:
     """Some columns of a row; names that are too long go on in further lines."""
-    names = [textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""] for c in columns if c < stub]
-    wrapped = [*names, *([row[c]] for c in columns if c >= stub)]
+    wrapped = [
+        (textwrap.wrap(row[c], widths[c], break_on_hyphens=False) or [""]) if c < stub else [row[c]]
+        for c in columns
+    ]
     for texts in itertools.zip_longest(*wrapped, fillvalue=""):
-        cells = zip(columns, texts, strict=True)
-        yield "  ".join(t.ljust(widths[c]) if c < stub else t.rjust(widths[c]) for c, t in cells).rstrip()
+        placed = [
+            text.ljust(widths[c]) if c < stub else text.rjust(widths[c])
+            for c, text in zip(columns, texts, strict=True)
+        ]
+        yield "  ".join(placed).rstrip()
 
 
-def _plain(entry: Entry) -> str:
-    mark = {"best": " 1st", "second": " 2nd"}.get(entry.mark, "")
-    return entry.text + (f" {entry.detail}" if entry.detail else "") + mark
+def _in_text(entry: Entry) -> str:
+    place = {"best": "1st", "second": "2nd"}.get(entry.mark, "")
+    return " ".join(filter(None, (entry.text, entry.detail, place)))

@@ -8,18 +8,21 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 
 from hace import environment
 from hace.decisions import Decisions
 from hace.files.documents import write_table
 from hace.files.writing import atomic_folder, without_nan
-from hace.lab.report.document import WORDS, Document, Entry, Folded, ReportTable, Section
-from hace.lab.report.figures import Picture, evaluation_figures, picture
+from hace.lab.report.cards import Card
+from hace.lab.report.document import WORDS, Document, Entry, Folded, Section, Table
+from hace.lab.report.drawing import Picture, picture
+from hace.lab.report.evaluation_figures import evaluation_figures
+from hace.lab.report.metric import BEST_NODE_BY_LEVEL
 from hace.lab.report.nodes import drawn_counts
 from hace.lab.report.page import to_page
-from hace.lab.report.results import BEST_NODE_BY_LEVEL
-from hace.lab.report.verdict import Verdict
+from hace.lab.report.sentences import say
 from hace.metrics.comparison import Difference
 from hace.metrics.evaluation import Evaluation, summary_lines
 from hace.metrics.intervals import share_interval
@@ -107,12 +110,15 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
         listed=_FILES,
         naming="Run hace evaluate again with --names FILE.",
     )
-    document.verdicts = [_verdict(name, e) for name, e in models]
+    document.cards = [_card(name, e) for name, e in models]
     differences = {} if first.comparison is None else first.comparison.differences
     if differences:
-        document.verdicts.insert(0, _difference(models, differences))
-    said, wide = WORDS["pictures"], ("mistakes", "reliability")
-    pictures = {n: picture(figure, n, said[n], said[n], wide=n in wide) for n, figure in figures.items()}
+        document.cards.insert(0, _difference_card(models, differences))
+    captions, wide = WORDS["pictures"], ("mistakes", "reliability")
+    pictures = {
+        name: picture(figure, name, captions[name], captions[name], wide=name in wide)
+        for name, figure in figures.items()
+    }
     if differences:
         table = comparison_table(names, differences)
         title = f"All metrics: {names[0]} and {names[1]}"
@@ -130,59 +136,80 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
         Section("explore", "Explore the hierarchy", ()),
         Section("reading", "How to read this page", (WORDS["reading_evaluation"],), folded=True),
     ]
-    document.comparisons = [_sunburst(models)]
+    document.drawings = [_sunburst(models)]
     compared = (names[0], names[1] if len(names) > 1 else "")
     return to_page(document, compared, environment.config()["hace"])
 
 
-def _verdict(name: str, evaluation: Evaluation) -> Verdict:
-    first, *rest = summary_lines(evaluation, name)
+def _card(name: str, evaluation: Evaluation) -> Card:
+    """How good a model is."""
+    first, *lines = summary_lines(evaluation, name)
     if evaluation.guarantee is not None:
-        rest += [f"Guarantee: {evaluation.guarantee.guarantee} {evaluation.guarantee_outcome()}"]
-    said = first.removeprefix(f"{name}: ")
-    more = {"lines": tuple(rest), "caveats": tuple(_caveats(evaluation)), "question": "how good is it?"}
-    return Verdict(name, said[:1].upper() + said[1:], "part", **more)
+        lines.append(f"Guarantee: {evaluation.guarantee.guarantee} {evaluation.guarantee_outcome()}")
+    answer = first.removeprefix(f"{name}: ")
+    return Card(
+        name,
+        "how good is it?",
+        answer[:1].upper() + answer[1:],
+        "part",
+        lines=tuple(lines),
+        caveats=tuple(_caveats(evaluation)),
+    )
 
 
-def _difference(models: _Models, differences: Mapping[MetricKey, Difference]) -> Verdict:
+def _difference_card(models: _Models, differences: Mapping[MetricKey, Difference]) -> Card:
     """The card that compares two models: accuracy, coarse answers and mistakes, each with its interval."""
     (first, evaluation), (second, _) = models
-    top1 = differences["leaves", "top-1"]
-    known, better = top1.excludes_zero, second if top1.value > 0 else first
-    answer = f"{better} is right more often." if known else "No difference in accuracy is shown."
-    lines = [_change("Right class", top1, percent=True)]
+    accuracy = differences["leaves", "top-1"]
+    better = (second if accuracy.value > 0 else first) if accuracy.excludes_zero else ""
+    lines = [_change("Right class", accuracy, percent=True)]
     if len(evaluation.level_titles) > 1:
         title = evaluation.level_titles[-2]
         lines.append(_change(f"Right {node_of_level(title)}", differences[CARRIED_UP, title], percent=True))
-    lines.append(_change("Severity of mistakes", differences["leaves", "severity"], percent=False))
-    more = {"lines": tuple(lines), "caveats": (WORDS["one_run_each"],), "question": "which is better?"}
-    return Verdict(f"{first}, then {second}", answer, "part" if known else "open", **more)
+    lines.append(_change("Levels off", differences["leaves", "severity"], percent=False))
+    return Card(
+        f"{first}, then {second}",
+        "which is better?",
+        say("right_more_often", better=better),
+        "part" if better else "open",
+        lines=tuple(lines),
+        caveats=(WORDS["one_run_each"],),
+    )
 
 
-def _change(name: str, d: Difference, *, percent: bool) -> str:
+def _change(name: str, difference: Difference, *, percent: bool) -> str:
     """A metric of two models and its change, in a sentence."""
-    scale, digits, unit, points = (100, 1, "%", "points ") if percent else (1, 3, "", "")
-    if np.isnan(d.low):
+    if np.isnan(difference.low):
         return f"{name}: unknown."
-    values = f"{scale * d.first:.{digits}f}{unit} to {scale * d.second:.{digits}f}{unit}"
-    gap, low, high = (f"{scale * value:+.{digits}f}" for value in (d.value, d.low, d.high))
-    word = "" if d.excludes_zero else ", which includes 0"
-    return f"{name}: {values}, {gap} {points}[{low}, {high}]{word}."
+    scale, digits, sign = (100, 1, "%") if percent else (1, 3, "")
+    first, second = (f"{scale * mean:.{digits}f}{sign}" for mean in (difference.first, difference.second))
+    ends = (difference.value, difference.low, difference.high)
+    gap, low, high = (f"{scale * value:+.{digits}f}" for value in ends)
+    return say(
+        "change",
+        name=name,
+        first=first,
+        second=second,
+        gap=gap,
+        unit="points" if percent else "levels",
+        low=low,
+        high=high,
+        includes_zero=not difference.excludes_zero,
+    )
 
 
 def _caveats(e: Evaluation) -> list[str]:
-    found = []
     counts = np.bincount(e.samples.truth, minlength=e.hierarchy.num_nodes)[e.hierarchy.leaf_nodes]
     none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < _FEW)).sum())
+    notes = []
     if none:
-        found.append(f"{none:,} of {len(counts):,} classes have no sample here: nothing is known of them.")
+        notes.append(say("no_samples", missing=none, classes=len(counts)))
     if few:
-        small = f"{few:,} of {len(counts):,} classes have fewer than {_FEW} samples"
-        found.append(f"{small}: their own numbers mean little.")
+        notes.append(say("few_samples", few=few, classes=len(counts), least=_FEW))
     gap = float(np.mean(e.samples.confidence)) - (1 - e.mistakes / max(len(e.samples), 1))
     if e.calibrated is None and abs(gap) > 0.05:
-        found.append(WORDS["off"].format(f"{100 * abs(gap):.0f}"))
-    return found
+        notes.append(say("confidence_off", points=f"{100 * abs(gap):.0f}"))
+    return notes
 
 
 def _mistakes(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
@@ -192,45 +219,62 @@ def _mistakes(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]
     return (*drawn, Folded("The most frequent mistakes as a table", (_mistakes_table(e),)))
 
 
-def _mistakes_table(e: Evaluation) -> ReportTable:
-    h, table = e.hierarchy, e.confusion.pair_columns()
+def _mistakes_table(e: Evaluation) -> Table:
+    h, columns = e.hierarchy, e.confusion.pair_columns(_PAIRS)
     samples = np.bincount(e.samples.truth, minlength=h.num_nodes)
-    rows = []
-    for i, (truth, _, count) in enumerate(e.confusion.pairs[:_PAIRS].tolist()):
-        names = (table["truth_name"][i], table["answer_name"][i] or "no answer")
-        shares = (f"{count:,} of {samples[truth]:,}", f"{100 * table['share_of_mistakes'][i]:.1f}%")
-        lca = table["lca"][i]
-        rows.append(tuple(map(Entry, (*names, *shares, "root" if lca is None else h.name(lca)))))
-    heads = ("truth", "answer", "samples", "share of mistakes", "meet at")
-    return ReportTable("mistakes", "The most frequent mistakes", (heads,), tuple(rows), stub=2)
+    pairs = e.confusion.pairs[:_PAIRS].tolist()
+    frame = pd.DataFrame(
+        {
+            "truth": columns["truth_name"],
+            "answer": [name or "no answer" for name in columns["answer_name"]],
+            "samples": [f"{count:,} of {samples[truth]:,}" for truth, _, count in pairs],
+            "share of mistakes": [f"{100 * share:.1f}%" for share in columns["share_of_mistakes"]],
+            "meet at": ["root" if lca is None else h.name(lca) for lca in columns["lca"]],
+        }
+    )
+    return Table("mistakes", "The most frequent mistakes", frame, stub=2)
 
 
-def _levels_table(models: _Models) -> ReportTable:
-    rows = []
-    for k, title in enumerate(models[0][1].level_titles):
-        cells = [Entry(title)]
-        for _, e in models:
-            carried = e.hierarchy.level_nodes(k + 1)
-            right = int((carried[e.samples.answers] == carried[e.samples.truth]).sum())
-            best = e.values[BEST_NODE_BY_LEVEL, title]
-            cells += [_share(right, len(e.samples)), Entry(f"{100 * best:.1f}%")]
-        rows.append(tuple(cells))
-    names = [name for name, _ in models for _ in range(2)]
-    rules = ["best class, carried up", "best node of the level"] * len(models)
-    heads = (("", *names), ("level", *rules)) if len(models) > 1 else (("level", *rules),)
-    return ReportTable("levels", "Share of samples with the right node at a level", heads, tuple(rows))
+def _levels_table(models: _Models) -> Table:
+    columns: list[tuple[str, str, list[str | Entry]]] = [("", "level", [*models[0][1].level_titles])]
+    for name, e in models:
+        columns.append(
+            (name, "best class, carried up", [_carried_up(e, k) for k in range(len(e.level_titles))])
+        )
+        best = [f"{100 * e.values[BEST_NODE_BY_LEVEL, title]:.1f}%" for title in e.level_titles]
+        columns.append((name, "best node of the level", [*best]))
+    title = "Share of samples with the right node at a level"
+    return Table("levels", title, _model_columns(columns, len(models)))
 
 
-def _slices_table(models: _Models) -> ReportTable:
-    shown = {"right or below": "right class"} | {name: name for name in ("balanced accuracy", "macro-F1")}
-    rows = []
-    for part, values in models[0][1].slices.items():
-        cells = [f"{100 * e.slices[part][key]:.1f}%" for _, e in models for key in shown]
-        rows.append(tuple(map(Entry, (part, f"{values['samples']:,.0f}", *cells))))
-    names = [name for name, _ in models for _ in shown]
-    columns = ("part", "samples", *(title for _ in models for title in shown.values()))
-    heads = (("", "", *names), columns) if len(models) > 1 else (columns,)
-    return ReportTable("slices", "The best class on parts of the samples", heads, tuple(rows))
+def _carried_up(e: Evaluation, level: int) -> Entry:
+    carried = e.hierarchy.level_nodes(level + 1)
+    right = int((carried[e.samples.answers] == carried[e.samples.truth]).sum())
+    return _share(right, len(e.samples))
+
+
+def _slices_table(models: _Models) -> Table:
+    slices = models[0][1].slices
+    titles = {
+        "right or below": "right class",
+        "balanced accuracy": "balanced accuracy",
+        "macro-F1": "macro-F1",
+    }
+    columns: list[tuple[str, str, list[str | Entry]]] = [
+        ("", "part", [*slices]),
+        ("", "samples", [f"{values['samples']:,.0f}" for values in slices.values()]),
+    ]
+    for name, e in models:
+        for key, title in titles.items():
+            columns.append((name, title, [f"{100 * e.slices[part][key]:.1f}%" for part in slices]))
+    return Table("slices", "The best class on parts of the samples", _model_columns(columns, len(models)))
+
+
+def _model_columns(columns: Sequence[tuple[str, str, Sequence[str | Entry]]], models: int) -> pd.DataFrame:
+    """Columns with a heading each; those of several models have their model's name above."""
+    heads = [(model, title) if models > 1 else (title,) for model, title, _ in columns]
+    rows = zip(*(entries for _, _, entries in columns), strict=True)
+    return pd.DataFrame(list(rows), columns=pd.MultiIndex.from_tuples(heads))
 
 
 def _share(right: int, samples: int) -> Entry:
@@ -244,61 +288,73 @@ def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ..
     if not e.level_titles:
         none = "On a DAG a node has no single ancestor at a level, so there is no diagram by level."
         return (none, pictures["risk_coverage"])
-    rows = []
-    for title, diagram in e.reliability.items():
-        after = Entry("not calibrated", soft=True)
-        if e.calibrated is not None:
-            after = Entry(f"{100 * e.calibrated.reliability[title].ece:.1f}%")
-        rows.append((Entry(title), Entry(f"{100 * diagram.ece:.1f}%"), after))
-    heads = ("level", "calibration error (ECE)", "after one temperature")
     words = "How far the stated probability of the best node of a level is from the share of right answers."
     if e.temperature is not None:
         words += f" One temperature, {e.temperature:.3g}, fitted on held-out samples."
     if e.calibrated is None:
         words += " `hace calibrate` fits one temperature on held-out samples."
-    title = "Mean difference between stated confidence and accuracy"
-    table = ReportTable("calibration", title, (heads,), tuple(rows))
+        after = [Entry("not calibrated", soft=True) for _ in e.reliability]
+    else:
+        after = [Entry(f"{100 * e.calibrated.reliability[title].ece:.1f}%") for title in e.reliability]
+    frame = pd.DataFrame(
+        {
+            "level": list(e.reliability),
+            "calibration error (ECE)": [f"{100 * diagram.ece:.1f}%" for diagram in e.reliability.values()],
+            "after one temperature": after,
+        }
+    )
+    table = Table("calibration", "Mean difference between stated confidence and accuracy", frame)
     return (words, table, pictures["reliability"], pictures["risk_coverage"])
 
 
 def _thresholds(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
     shown = e.calibrated or e
     curve = shown.operating_curve
-    rows = []
-    for threshold in _THRESHOLDS:
-        at = int(np.argmin(np.abs(curve.thresholds - threshold)))
-        values = (curve.precision[at], curve.answered[at], curve.answer_precision[at], curve.specificity[at])
-        rows.append((Entry(f"{threshold:g}"), *(Entry("" if v != v else f"{100 * v:.1f}%") for v in values)))
-    counted = ("samples without a false answer", "samples with an answer", "true among these")
-    heads = ("threshold", *counted, "detail")
+    places = [int(np.argmin(np.abs(curve.thresholds - threshold))) for threshold in _THRESHOLDS]
+    frame = pd.DataFrame(
+        {
+            "threshold": [f"{threshold:g}" for threshold in _THRESHOLDS],
+            "samples without a false answer": _percents(curve.precision[places]),
+            "samples with an answer": _percents(curve.answered[places]),
+            "true among these": _percents(curve.answer_precision[places]),
+            "specificity": _percents(curve.specificity[places]),
+        }
+    )
     title = f"Answers of the deepest node above a threshold{', calibrated scores' if shown is not e else ''}"
-    return (ReportTable("thresholds", title, (heads,), tuple(rows)), pictures["operating_curve"])
+    return (Table("thresholds", title, frame), pictures["operating_curve"])
 
 
-def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Difference]) -> ReportTable:
+def _percents(shares: np.ndarray) -> list[str]:
+    return ["" if share != share else f"{100 * share:.1f}%" for share in shares.tolist()]
+
+
+def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Difference]) -> Table:
     """Every metric of two models, and the change with its interval; faint where that includes 0."""
-    rows, blocks, heading = [], [], ""
-    for (group, name), d in differences.items():
-        if group != heading:
-            blocks.append(len(rows))
-        if np.isnan(d.low):
-            continue
-        change = Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not d.excludes_zero)
-        texts = (group if group != heading else "", name, f"{d.first:.4f}", f"{d.second:.4f}")
-        rows.append((*map(Entry, texts), change))
-        heading = group
-    heads = (("", "metric", *names, "change"),)
+    known = {key: d for key, d in differences.items() if not np.isnan(d.low)}
+    headings = [heading for heading, _ in known]
+    starts = [i for i, heading in enumerate(headings) if i == 0 or heading != headings[i - 1]]
+    rows = [
+        (
+            heading if i in starts else "",
+            name,
+            f"{d.first:.4f}",
+            f"{d.second:.4f}",
+            Entry(f"{d.value:+.4f}", f"[{d.low:+.4f}, {d.high:+.4f}]", soft=not d.excludes_zero),
+        )
+        for i, ((heading, name), d) in enumerate(known.items())
+    ]
+    frame = pd.DataFrame(rows, columns=pd.Index(["", "metric", *names, "change"]))
     remark = "95% intervals, paired; in italics where the interval includes 0."
-    more = {"stub": 2, "remarks": (remark,), "blocks": tuple(blocks)}
-    return ReportTable("comparison", "All metrics", heads, tuple(rows), **more)
+    return Table("comparison", "All metrics", frame, stub=2, remarks=(remark,), rules=tuple(starts))
 
 
 def _sunburst(models: _Models) -> dict[str, Any]:
+    """What the drawing shows."""
     h, truth = models[0][1].hierarchy, models[0][1].samples.truth
     methods = {}
     for name, e in models:
-        right, went = drawn_counts(h, truth, [e.samples.answers])
+        right, mistakes = drawn_counts(h, truth, [e.samples.answers])
         top1 = 1 - e.mistakes / max(len(truth), 1)
-        methods[name] = {"seeds": 1, "top1": top1, "right": right, "went": went}
-    about = {"title": f"{len(truth):,} samples", "hierarchy": h}
-    return {**about, "samples": drawn_counts(h, truth, [truth])[0], "methods": methods}
+        methods[name] = {"seeds": 1, "top1": top1, "right": right, "mistakes": mistakes}
+    samples, _ = drawn_counts(h, truth, [truth])
+    return {"title": f"{len(truth):,} samples", "hierarchy": h, "samples": samples, "methods": methods}

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from hace.draw import drawable, lay_out
 from hace.errors import HaceError
@@ -15,8 +16,10 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.distances import relations
 from hace.lab.report.conformal import run_ladder, sure_places
-from hace.lab.report.document import Entry, ReportTable
-from hace.lab.report.results import BEST_NODE_BY_LEVEL, BY_LEVEL, MethodScores, level_names
+from hace.lab.report.document import Entry, Table
+from hace.lab.report.metric import BEST_NODE_BY_LEVEL, BY_LEVEL, level_names, signed
+from hace.lab.report.scores import MethodScores
+from hace.lab.report.sentences import say
 from hace.metrics.answers import counted, counted_pairs, shared_counts
 from hace.metrics.intervals import Interval, share_difference
 from hace.metrics.measures import node_of_level
@@ -41,32 +44,44 @@ def node_counts(
     table: np.ndarray, truth: np.ndarray, answers: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, list[list[int]]]:
     """Sums over the seeds of a method: (N,) samples whose truth and answer are both at or below a node, and for each node
-    where its mistakes went, the most frequent first: node, count, node, count ...
+    where its mistakes lead, the most frequent first: node, count, node, count ...
 
     For a class these are classes; for an inner node, nodes of the same depth (classes, where the tree ends above it).
     `table` is that of :func:`ancestors_at`.
     """
     nodes = len(table)
     label, answer, count = counted_pairs(nodes, truth, answers)
-    right, all_nodes = np.zeros(nodes, dtype=np.int64), np.arange(len(table))
-    went: list[list[int]] = [[] for _ in range(nodes)]
-    for k in range(table.shape[1]):
-        # Nodes at depth k: k is the first column that holds the node itself.
-        here = (table[:, k] == all_nodes) & ((table[:, k - 1] != all_nodes) if k else True)
-        start = table[label, k]
-        end = np.where(answer < 0, -1, table[answer, k])
-        own = here[start]  # a class above this depth has been counted at its own
+    right = np.zeros(nodes, dtype=np.int64)
+    mistakes: list[list[int]] = [[] for _ in range(nodes)]
+    for depth in range(table.shape[1]):
+        start = table[label, depth]
+        end = np.where(answer < 0, -1, table[answer, depth])
+        own = _at_depth(table, depth)[start]  # a class above this depth has been counted at its own
         same = own & (start == end)
         right += np.bincount(start[same], weights=count[same], minlength=nodes).astype(np.int64)
         missed = own & (start != end) & (end >= 0)
         moves, total = counted(start[missed] * nodes + end[missed], nodes * nodes, count[missed])
-        origin = moves // nodes
-        order = np.lexsort((-total, origin))  # by node, the most frequent first; equals stay in order
-        first = np.searchsorted(origin[order], np.arange(nodes))
-        kept = order[np.arange(len(order)) - first[origin[order]] < DESTINATIONS]
-        for v, to, n in np.stack([origin, moves % nodes, total], axis=1)[kept].tolist():
-            went[v] += [to, n]
-    return right, went
+        for origin, destination, samples in _most_frequent(moves // nodes, moves % nodes, total, nodes):
+            mistakes[origin] += [destination, samples]
+    return right, mistakes
+
+
+def _at_depth(table: np.ndarray, depth: int) -> np.ndarray:
+    """(N,) whether a node is at a depth: the first column of its row that holds the node itself."""
+    nodes = np.arange(len(table))
+    at_or_above = table[:, depth] == nodes
+    return at_or_above if depth == 0 else at_or_above & (table[:, depth - 1] != nodes)
+
+
+def _most_frequent(
+    origins: np.ndarray, destinations: np.ndarray, counts: np.ndarray, nodes: int
+) -> list[list[int]]:
+    """Of each origin its most frequent destinations: origin, destination, count; equals stay in order."""
+    order = np.lexsort((-counts, origins))
+    sorted_origins = origins[order]
+    first = np.searchsorted(sorted_origins, np.arange(nodes))
+    shown = order[np.arange(len(order)) - first[sorted_origins] < DESTINATIONS]
+    return np.stack([origins, destinations, counts], axis=1)[shown].tolist()
 
 
 @cached_on_hierarchy
@@ -78,70 +93,85 @@ def drawn_counts(
     h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]
 ) -> tuple[list[int], list[list[int]]]:
     """:func:`node_counts` for the drawing of a hierarchy. On a DAG a sample counts at a node by any way down to it."""
-    right, went = node_counts(_drawn(h), truth, answers)
+    right, mistakes = node_counts(_drawn(h), truth, answers)
     if not h.is_tree:
         # Where a node has several parents, its mistakes have no one level to go to; those of classes are clear.
         right = shared_counts(h, truth, answers)
-        went = [pairs if h.labels[v] >= 0 else [] for v, pairs in enumerate(went)]
-    return right.tolist(), went
+        mistakes = [pairs if h.labels[v] >= 0 else [] for v, pairs in enumerate(mistakes)]
+    return right.tolist(), mistakes
 
 
-def node_data(arrays: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
+def node_data(scores: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
     """What the drawing shows: samples at each node, sums of each method, where answers of compared ones stop under guarantees."""
-    h = arrays.hierarchy
+    h = scores.hierarchy
     if h is None:
         return None
     methods: dict[str, Any] = {}
-    samples = None
-    for method in arrays.choices:
-        read = arrays.predictions(method)
+    truth = np.zeros(0, dtype=np.int64)
+    for method in scores.methods.index:
+        read = list(scores.predictions(method).values())
         if not read:
             continue
-        truth = next(iter(read.values()))["truth"].astype(np.int64)
-        if samples is None:
-            samples, _ = drawn_counts(h, truth, [truth])
-        answers = [run["answer"] for run in read.values()]
-        right, went = drawn_counts(h, truth, answers)
+        truth = read[0]["truth"].astype(np.int64)
+        answers = [run["answer"] for run in read]
+        right, mistakes = drawn_counts(h, truth, answers)
         top1 = float(np.mean([(answer == truth).mean() for answer in answers]))
-        methods[method] = {"seeds": len(answers), "top1": top1, "right": right, "went": went}
-    if samples is None:
+        methods[method] = {"seeds": len(answers), "top1": top1, "right": right, "mistakes": mistakes}
+    if not methods:
         return None
-    sure = {m: found for m in compared if (found := sure_data(arrays, m)) is not None}
+    samples, _ = drawn_counts(h, truth, [truth])
+    sure = {method: stops for method in compared if (stops := sure_data(scores, method)) is not None}
     return {"samples": samples, "methods": methods, "sure": sure, "guarantees": list(SHOWN_GUARANTEES)}
 
 
-def sure_data(arrays: MethodScores, method: str) -> list[dict[str, Any]] | None:
-    """For each guarantee where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, and the detail.
+def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
+    """For each guarantee where a method's answers stop: (node, count) pairs over all seeds, how many are wrong, how specific
+    they are.
 
     None where a run kept too little, or on a DAG.
     """
-    h, choice = arrays.hierarchy, arrays.choices.get(method)
-    if h is None or choice is None or not choice.finished:
+    h, runs = scores.hierarchy, scores.finished(method)["run"]
+    if h is None or runs.empty:
         return None
-    share, total = relations(h).specificity, 0
+    total, nowhere = 0, h.num_nodes  # no answer is counted behind the last node
     stops = np.zeros((len(SHOWN_GUARANTEES), h.num_nodes + 1), dtype=np.int64)
     wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
-    for record in choice.finished:
+    for run in runs:
         try:
-            ladder = None if record.run is None else run_ladder(record.run.predictions(), h)
+            ladder = run_ladder(run.predictions(), h)
         except HaceError:  # the scores have said so
             return None
         if ladder is None:
             return None
-        samples, last = len(ladder.nodes), h.num_nodes + 1  # the last is where no answer is counted
-        nodes, true, every = ladder.nodes.T.ravel() % last, ladder.is_true.T.ravel(), np.arange(samples)
+        samples = len(ladder.nodes)
+        nodes, true, every = (
+            ladder.nodes.T.ravel() % (nowhere + 1),
+            ladder.is_true.T.ravel(),
+            np.arange(samples),
+        )
         total += samples
-        for i, place in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
-            at = place * samples + every
-            stops[i] += np.bincount(nodes.take(at), minlength=last)
+        for i, rung in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
+            at = rung * samples + every
+            stops[i] += np.bincount(nodes.take(at), minlength=nowhere + 1)
             wrong[i] += samples - np.count_nonzero(true.take(at))
-    found = []
-    for stopped, missed in zip(stops, wrong.tolist(), strict=True):
-        there = np.flatnonzero(stopped[:-1])
-        pairs = np.stack([there, stopped[there]], axis=1).ravel().tolist()
-        counts = {"silent": int(stopped[-1]), "total": total, "wrong": missed}
-        found.append({"stops": pairs, **counts, "detail": round(float(stopped @ share) / total, 4)})
-    return found
+    return [
+        _stops(counts, int(missed), total, relations(h).specificity)
+        for counts, missed in zip(stops, wrong, strict=True)
+    ]
+
+
+def _stops(counts: np.ndarray, wrong: int, total: int, specificity: np.ndarray) -> dict[str, Any]:
+    """Where the answers under one guarantee stop, for the page."""
+    nodes = np.flatnonzero(counts[:-1])
+    pairs = np.stack([nodes, counts[nodes]], axis=1).ravel().tolist()
+    specific = round(float(counts @ specificity) / total, 4)
+    return {
+        "stops": pairs,
+        "silent": int(counts[-1]),
+        "total": total,
+        "wrong": wrong,
+        "specificity": specific,
+    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -149,7 +179,7 @@ class NodeAccuracies:
     """Accuracy of two methods at the nodes of a level that have test samples."""
 
     level: str
-    rule: str  # the paper's, the node of the level with the most mass: BEST_NODE_BY_LEVEL; the best class carried up: BY_LEVEL
+    rule: str  # BEST_NODE_BY_LEVEL, the paper's: the most probable node of the level; BY_LEVEL: the best class carried up
     names: list[str]
     samples: np.ndarray
     first: np.ndarray
@@ -165,44 +195,56 @@ class NodeAccuracies:
         """In how many nodes the first matches or beats the second, and the mean gain over nodes."""
         right = "best class is below the right {}" if self.rule == BY_LEVEL else "most probable {} is right"
         gains = [gap.value for gap in self.gaps]
-        held = f"{sum(gain >= 0 for gain in gains):,} of {len(gains):,}"
-        mean = f"the mean gain over them is {100 * sum(gains) / len(gains):+.2f} points"
-        said = f"How often the {right.format(node_of_level(self.level))}."
-        return f"{said} {first} matches or beats {second} in {held}; {mean}."
+        return say(
+            "nodes",
+            first=first,
+            second=second,
+            held=sum(gain >= 0 for gain in gains),
+            of=len(gains),
+            mean=signed(100 * sum(gains) / len(gains), 1),
+            right=right.format(node_of_level(self.level)),
+        )
 
-    def table(self, slug: str, first: str, second: str) -> ReportTable:
+    def table(self, slug: str, first: str, second: str) -> Table:
         """All nodes, the largest gain first."""
         order = sorted(range(len(self.names)), key=lambda i: -self.gaps[i].value)
-        rows = []
-        for i, gap in ((i, self.gaps[i]) for i in order):
-            ends = f"[{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
-            change = Entry(f"{100 * gap.value:+.1f}", ends, soft=not gap.excludes_zero)
-            shares = (Entry(f"{100 * share[i]:.1f}") for share in (self.first, self.second))
-            rows.append((Entry(self.names[i]), Entry(str(self.samples[i])), *shares, change))
-        heads = ("node", "samples", f"{first}, %", f"{second}, %", "difference")
+        frame = pd.DataFrame(
+            {
+                "node": [self.names[i] for i in order],
+                "samples": [str(self.samples[i]) for i in order],
+                f"{first}, %": [f"{100 * self.first[i]:.1f}" for i in order],
+                f"{second}, %": [f"{100 * self.second[i]:.1f}" for i in order],
+                "difference": [_gap_entry(self.gaps[i]) for i in order],
+            }
+        )
         remarks = (self.summary(first, second), "Newcombe's 95% intervals; in italics where they include 0.")
-        return ReportTable(f"nodes-{slug}", self.level, (heads,), tuple(rows), remarks=remarks)
+        return Table(f"nodes-{slug}", self.level, frame, remarks=remarks)
+
+
+def _gap_entry(gap: Interval) -> Entry:
+    ends = f"[{100 * gap.low:+.1f}, {100 * gap.high:+.1f}]"
+    return Entry(f"{100 * gap.value:+.1f}", ends, soft=not gap.excludes_zero)
 
 
 def node_accuracies(
-    arrays: MethodScores, first: str, second: str, level: int, rule: str = BEST_NODE_BY_LEVEL
+    scores: MethodScores, first: str, second: str, level: int, rule: str = BEST_NODE_BY_LEVEL
 ) -> NodeAccuracies | None:
     """Mean over seeds of the share of each node's samples that are right at a level; None without predictions."""
-    h = arrays.hierarchy
-    runs = [list(arrays.predictions(method).values()) for method in (first, second)]
+    h = scores.hierarchy
+    runs = [list(scores.predictions(method).values()) for method in (first, second)]
     if h is None or not all(runs):
         return None
     carried = h.level_nodes(level + 1)
     node = carried[runs[0][0]["truth"]]
     samples = np.bincount(node, minlength=h.num_nodes)
     seen = np.flatnonzero(samples)
-    share = []
-    for kept in runs:
+    shares = []
+    for of_method in runs:
         if rule == BEST_NODE_BY_LEVEL:
-            each = [run["level_correct"][:, level] for run in kept]
+            each = [run["level_correct"][:, level] for run in of_method]
         else:
-            each = [carried[run["answer"]] == node for run in kept]
+            each = [carried[run["answer"]] == node for run in of_method]
         right = np.stack(each).mean(axis=0)
-        share.append(np.bincount(node, weights=right, minlength=h.num_nodes)[seen] / samples[seen])
+        shares.append(np.bincount(node, weights=right, minlength=h.num_nodes)[seen] / samples[seen])
     names = [drawable(h.names[v]) for v in seen]
-    return NodeAccuracies(level_names(h)[level], rule, names, samples[seen], share[0], share[1])
+    return NodeAccuracies(level_names(h)[level], rule, names, samples[seen], *shares)

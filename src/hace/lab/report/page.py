@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import itertools
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import cache
 from typing import Any
 
@@ -13,10 +13,9 @@ from jinja2 import Environment
 from markupsafe import Markup, escape
 
 from hace.draw import json_for_page, page_data, templates
+from hace.lab.report.cards import glossary
 from hace.lab.report.document import Document
-from hace.lab.report.findings import points
-from hace.lab.report.results import method_title
-from hace.lab.report.verdict import glossary
+from hace.lab.report.runs import method_title
 
 MOST_NUMBERS = 1_500_000  # in the drawing's data: about 5 MB
 
@@ -25,23 +24,32 @@ def to_page(document: Document, compared: tuple[str, str], version: str) -> str:
     """The page. Names, errors and options are always escaped."""
     page = _environment().get_template("report.html")
     data = json_for_page(drawing_data(document, compared))
-    text = page.render(document=document, version=version, data=data, terms=glossary(document.verdicts))
+    text = page.render(document=document, version=version, data=data, terms=glossary(document.cards))
     return re.sub("[\ud800-\udfff]", "\ufffd", text)  # half a surrogate pair, which UTF-8 cannot hold
 
 
 @cache
 def _environment() -> Environment:
-    found = templates("hace.lab.report")
-    found.globals |= {"method_title": method_title, "points": points}
-    found.filters["base64"] = lambda content: base64.b64encode(content).decode()
-    found.filters |= {"code": code, "first_words": _first_words, "whole": _whole}
-    # Neighbouring pictures, and what is between them; equal neighbours of a line as one, with the number of columns.
-    found.filters["pictures"] = lambda blocks: [
-        (drawn, list(group))
-        for drawn, group in itertools.groupby(blocks, lambda block: hasattr(block, "svg"))
-    ]
-    found.filters["spans"] = lambda line: [(text, len(list(same))) for text, same in itertools.groupby(line)]
-    return found
+    environment = templates("hace.lab.report")
+    environment.filters |= {
+        "base64": lambda content: base64.b64encode(content).decode(),
+        "code": code,
+        "first_words": _first_words,
+        "whole": _whole,
+        "pictures": _pictures_together,
+        "spans": _spans,
+    }
+    return environment
+
+
+def _pictures_together(blocks: Iterable[Any]) -> list[tuple[bool, list[Any]]]:
+    """Neighbouring pictures, and what is between them."""
+    return [(drawn, list(group)) for drawn, group in itertools.groupby(blocks, lambda b: hasattr(b, "svg"))]
+
+
+def _spans(line: Iterable[str]) -> list[tuple[str, int]]:
+    """Equal neighbours of a line as one, with the number of columns."""
+    return [(text, len(list(same))) for text, same in itertools.groupby(line)]
 
 
 def _first_words(answer: str) -> tuple[str, str]:
@@ -61,32 +69,32 @@ def _whole(text: str) -> Markup:
 
 
 def drawing_data(document: Document, compared: tuple[str, str]) -> dict[str, Any]:
-    """The data of report.js. Comparisons over the same hierarchy share it."""
+    """The data of report.js. Conditions over the same hierarchy share it."""
     trees: dict[str, Any] = {}
     places = []
-    for comparison in document.comparisons:
-        h = comparison["hierarchy"]
+    for drawing in document.drawings:
+        h = drawing["hierarchy"]
         if h.fingerprint not in trees:
-            trees[h.fingerprint] = page_data(h, comparison.get("dataset", "everything"), document.naming)
-        known = {k: v for k, v in comparison.items() if k != "hierarchy"}
-        places.append({"sure": {}, "guarantees": [], **known, "tree": h.fingerprint})
+            trees[h.fingerprint] = page_data(h, drawing.get("dataset", "everything"), document.naming)
+        numbers = {name: value for name, value in drawing.items() if name != "hierarchy"}
+        places.append({"sure": {}, "guarantees": [], **numbers, "tree": h.fingerprint})
     titles = {method: method_title(method) for place in places for method in place["methods"]}
     data = {"trees": trees, "places": places, "titles": titles, "first": compared[0], "second": compared[1]}
     return thinned(data, compared)
 
 
-def thinned(data: dict[str, Any], kept: Collection[str], most: int = MOST_NUMBERS) -> dict[str, Any]:
-    """The same, small enough for a page: drops the mistakes of other methods first, then these methods."""
+def thinned(data: dict[str, Any], compared: Collection[str], most: int = MOST_NUMBERS) -> dict[str, Any]:
+    """The same, small enough for a page: drops the mistakes of methods that are not compared first, then these methods."""
     for place in data["places"] if _numbers(data) > most else ():
         for name, method in place["methods"].items():
-            if name not in kept:
-                place["methods"][name] = {**method, "went": [[]] * len(method["went"])}
+            if name not in compared:
+                place["methods"][name] = {**method, "mistakes": [[]] * len(method["mistakes"])}
     for place in data["places"] if _numbers(data) > most else ():
-        chosen = {name: method for name, method in place["methods"].items() if name in kept}
-        place["methods"] = chosen or dict(list(place["methods"].items())[:2])
+        shown = {name: method for name, method in place["methods"].items() if name in compared}
+        place["methods"] = shown or dict(list(place["methods"].items())[:2])
     return data
 
 
 def _numbers(data: dict[str, Any]) -> int:
     methods = [method for place in data["places"] for method in place["methods"].values()]
-    return sum(len(m["right"]) + len(m["went"]) + sum(map(len, m["went"])) for m in methods)
+    return sum(len(m["right"]) + len(m["mistakes"]) + sum(map(len, m["mistakes"])) for m in methods)

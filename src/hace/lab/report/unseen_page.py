@@ -7,13 +7,15 @@ from typing import Any
 
 import matplotlib
 import numpy as np
+import pandas as pd
 
 from hace import environment
 from hace.files.writing import write_whole
-from hace.lab.report.document import WORDS, Document, Entry, ReportTable, Section
-from hace.lab.report.figures import RC_PARAMS, WIDTH, Picture, finish, name_lines, new_figure, picture, style
+from hace.lab.report.cards import Card
+from hace.lab.report.document import WORDS, Document, Section, Table
+from hace.lab.report.drawing import RC_PARAMS, WIDTH, Picture, finish, name_lines, new_figure, picture, style
 from hace.lab.report.page import to_page
-from hace.lab.report.verdict import Verdict
+from hace.lab.report.sentences import say
 from hace.linear.unseen_classes import BASELINE, COLUMNS, LOST, Rows, best_methods, cells, guarantees, summary
 
 _LOST = 3.0
@@ -22,26 +24,14 @@ _LOST = 3.0
 def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
     """Write the rows of :meth:`UnseenStudy.run` as a page: card, table, curves."""
     lines = summary(rows, _LOST)
-    kept = {line["method"]: line for line in lines if not np.isnan(line["known_exact"])}
-    tied = [name for name in best_methods(rows, _LOST) if name in kept]
+    known = {line["method"]: line for line in lines if not np.isnan(line["known_exact"])}
+    tied = [name for name in best_methods(rows, _LOST) if name in known]
     best = tied[0] if tied else BASELINE
-    accuracy = float(np.nanmean([row["best"] for row in rows]))
-    said = [f"The best class of cross-entropy is right for {accuracy:.1f}% of known samples, for no new one."]
-    said += [_said(kept[name]) for name in (BASELINE,) if name in kept and name != best]
-    answer = _said(kept[best]) if best in kept else "No method keeps so many exact answers."
-    if len(tied) > 1:
-        shares = ", ".join(f"{name} {kept[name]['unseen_true']:.1f}%" for name in tied)
-        answer = f"Tied for the most true answers to new samples: {shares}."
-    question = "if something new appears, what happens?"
-    verdict = Verdict(Path(source).name, answer, "part", lines=tuple(said), question=question)
-    heads = (("method", *(title for title, _ in COLUMNS.values())),)
-    entries = tuple((Entry(line["method"]), *map(Entry, cells(line))) for line in lines)
-    title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± over draws"
-    guaranteed = [found] if (found := guarantees(rows)) else []
-    blocks = (ReportTable("unseen", title, heads, entries), *guaranteed, _curves(rows, best))
+    guaranteed = guarantees(rows)
+    blocks = (_methods_table(lines), *([guaranteed] if guaranteed else []), _curves(rows, best))
     facts = [("features", source), *environment.config().items()]
     document = Document("Not in my list", facts, about="About this study: data, versions", listed="")
-    document.verdicts = [verdict]
+    document.cards = [_card(rows, known, tied, Path(source).name)]
     document.sections = [
         Section("unseen", "If something new appears, this is what happens", blocks),
         Section("reading", "How to read this page", (WORDS["reading_unseen"],), folded=True),
@@ -49,9 +39,29 @@ def write_unseen_page(rows: Rows, source: str, path: Path) -> None:
     write_whole(path, to_page(document, ("", ""), environment.config()["hace"]).encode())
 
 
-def _said(line: dict[str, Any]) -> str:
-    name, true, named = line["method"], line["unseen_true"], line["unseen_named"]
-    return f"{name[0].upper()}{name[1:]} answers {true:.1f}% of new samples truly and names a wrong class for {named:.1f}%."
+def _card(rows: Rows, known: dict[str, dict[str, Any]], tied: list[str], where: str) -> Card:
+    """The answer of the best method, or of those that are tied for the best."""
+    accuracy = float(np.nanmean([row["best"] for row in rows]))
+    lines = [say("unseen_known", accuracy=f"{accuracy:.1f}%")]
+    if BASELINE in known and tied and tied[0] != BASELINE:
+        lines.append(_answers(known[BASELINE]))
+    if len(tied) > 1:
+        answer = say("unseen_tied", shares={name: f"{known[name]['unseen_true']:.1f}%" for name in tied})
+    else:
+        answer = _answers(known[tied[0]]) if tied else "No method keeps so many exact answers."
+    return Card(where, "if something new appears, what happens?", answer, "part", lines=tuple(lines))
+
+
+def _answers(line: dict[str, Any]) -> str:
+    right, wrong = (f"{line[name]:.1f}%" for name in ("unseen_true", "unseen_named"))
+    return say("unseen_answers", method=line["method"], right=right, wrong=wrong)
+
+
+def _methods_table(lines: list[dict[str, Any]]) -> Table:
+    heads = ["method", *(title for title, _ in COLUMNS.values())]
+    frame = pd.DataFrame([[line["method"], *cells(line)] for line in lines], columns=pd.Index(heads))
+    title = f"In % of new samples, {_LOST:g} points of exact answers on known classes given up; ± over draws"
+    return Table("unseen", title, frame)
 
 
 @matplotlib.rc_context(RC_PARAMS)

@@ -96,11 +96,11 @@ function haceExplore(data) {
     }
     for (const method of methods) {
       const m = place.methods[method];
-      const went = m ? m.went[v] : [];
+      const mistakes = m ? m.mistakes[v] : [];
       const missed = m ? place.samples[v] * m.seeds - m.right[v] : 0;
-      if (!went.length) continue;
+      if (!mistakes.length) continue;
       const parts = [];
-      for (let i = 0; i < went.length; i += 2) parts.push(`${tree.names[went[i]]} ${Math.round((100 * went[i + 1]) / missed)}%`);
+      for (let i = 0; i < mistakes.length; i += 2) parts.push(`${tree.names[mistakes[i]]} ${Math.round((100 * mistakes[i + 1]) / missed)}%`);
       lines.push([`mistakes of ${title(method)} go to`, parts.join(", ")]);
     }
     return lines;
@@ -186,9 +186,9 @@ function haceExplore(data) {
   const sure = haceSure(title, () => { legend(); if (drawing) drawing.refresh(); });
   controls.stops.addEventListener("change", () => { legend(); drawing.refresh(); });
   function follow() {
-    const found = /^#(?:place=(\d+)&)?node=/.exec(location.hash);
-    if (!found && location.hash !== "") return;
-    const index = found && found[1] ? Number(found[1]) : found ? 0 : Number(controls.place.value);
+    const address = /^#(?:place=(\d+)&)?node=/.exec(location.hash);
+    if (!address && location.hash !== "") return;
+    const index = address && address[1] ? Number(address[1]) : address ? 0 : Number(controls.place.value);
     if (index < data.places.length && String(index) !== controls.place.value) {
       controls.place.value = String(index);
       choosePlace(index);

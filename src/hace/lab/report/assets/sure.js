@@ -32,40 +32,40 @@ function haceSure(title, changed) {
   }
 
   // How many answers are classes, and how many stop one, two ... levels above.
-  function levels(found) {
+  function levels(answers) {
     const counts = new Map();
-    for (let i = 0; i < found.stops.length; i += 2) {
-      const v = found.stops[i], isClass = tree.label[v] >= 0;
+    for (let i = 0; i < answers.stops.length; i += 2) {
+      const v = answers.stops[i], isClass = tree.label[v] >= 0;
       const key = isClass ? "class" : tree.rooted && v === 0 ? "silent" : tree.depth[v];
-      counts.set(key, (counts.get(key) || 0) + found.stops[i + 1]);
+      counts.set(key, (counts.get(key) || 0) + answers.stops[i + 1]);
     }
-    counts.set("silent", (counts.get("silent") || 0) + found.silent);
+    counts.set("silent", (counts.get("silent") || 0) + answers.silent);
     const name = (depth) => (tree.levels && tree.levels[depth - 1]) || `level ${depth}`;
     const leaf = tree.levels ? tree.levels[tree.levels.length - 1] : "class";
     const inner = [...counts.keys()].filter((key) => typeof key === "number").sort((a, b) => b - a);
     const rows = [["class", leaf], ...inner.map((key) => [key, name(key)]), ["silent", "no answer"]];
-    return rows.map(([key, words]) => [words, (counts.get(key) || 0) / found.total, key]);
+    return rows.map(([key, words]) => [words, (counts.get(key) || 0) / answers.total, key]);
   }
 
   function draw() {
     find("guarantee-value").textContent = `${guaranteed()}%`;
     slider.setAttribute("aria-valuetext", `${guaranteed()} percent`);
     bars.replaceChildren(...known().map((method) => {
-      const found = place.sure[method][Number(slider.value)], row = make("div", undefined, "sure-row");
-      const right = (100 * (1 - found.wrong / found.total)).toFixed(1), told = (100 * found.detail).toFixed(0);
-      row.append(make("p", `${title(method)}: ${right}% not wrong, ${told}% of the detail left`));
+      const answers = place.sure[method][Number(slider.value)], row = make("div", undefined, "sure-row");
+      const right = (100 * (1 - answers.wrong / answers.total)).toFixed(1), specific = (100 * answers.specificity).toFixed(0);
+      row.append(make("p", `${title(method)}: ${right}% not wrong, ${specific}% specific`));
       const bar = make("div", undefined, "sure-bar");
-      levels(found).forEach(([words, share, key], i) => {
+      levels(answers).forEach(([words, share, key], i) => {
         if (share <= 0) return;
         const part = make("span", share > 0.09 ? `${words} ${Math.round(100 * share)}%` : "", key === "silent" ? "silent" : `step${Math.min(i, 3)}`);
         part.style.flexGrow = String(share);
         part.title = `${words}: ${(100 * share).toFixed(1)}%`;
         bar.append(part);
       });
-      const all = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${(100 * share).toFixed(1)}%`).join(", ");
+      const all = levels(answers).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${(100 * share).toFixed(1)}%`).join(", ");
       bar.setAttribute("role", "img");
       bar.setAttribute("aria-label", `Answers stop at: ${all}`);
-      const short = levels(found).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${Math.round(100 * share)}%`).join(", ");
+      const short = levels(answers).filter(([, share]) => share > 0).map(([words, share]) => `${words} ${Math.round(100 * share)}%`).join(", ");
       row.append(bar, make("p", short, "sure-words")); // on a phone, where names do not fit the bar
       return row;
     }));
