@@ -28,7 +28,7 @@ from mkdocs.structure.files import File, Files
 from hace.cli import COMMANDS, Command, main
 
 sys.path.append(str(Path(__file__).parent))  # mkdocs loads this file by its path
-from check_arguments import ROOT, shown
+from check_arguments import ROOT, shown, with_losses
 
 ROLE = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=<code>)")
 ROLE_TEXT = re.compile(r":(?:attr|class|data|func|meth|mod|obj):(?=`)")
@@ -135,7 +135,8 @@ def on_files(files: Files, config: Any, **_: Any) -> Files:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Draw the formulas, take out comments, and add an index of all objects to the overview of the API."""
+    """List the losses, draw the formulas, take out comments, and add an index of all objects to the overview of the API."""
+    markdown = with_losses(markdown)
     markdown = MATH_BLOCK.sub(lambda block: drawn(block[1].replace("\n", " ")), COMMENT.sub("", markdown))
     return markdown + object_index() if page.file.src_uri == "api/index.md" else markdown
 

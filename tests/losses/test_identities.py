@@ -28,12 +28,13 @@ from hace import (
     SoftMarginLoss,
 )
 from hace.hierarchy.derived import reachability_matrix
+from hace.losses.table_loss import TableLoss
 from tests.hierarchies import ANIMALS, NAMED, Plain, forests, hierarchies, trees
 from tests.loss_cases import (
     CASES,
     DOUBLE,
+    ONE_OF_EACH,
     Form,
-    each_loss,
     every_case,
     examples,
     in_each_form,
@@ -45,14 +46,7 @@ from tests.reference import targets
 
 rates = st.sampled_from([0.05, 0.2, 0.5, 0.7, 0.9, 1.0])
 forest_or_tree = st.one_of(trees(), forests())
-OUTSIDE = (  # of the one equation: they have no table
-    "conditional_softmax",
-    "simloss",
-    "expected_distance",
-    "soft_margin",
-    "levelwise",
-    "class_embedding",
-)
+TABLES = [case for case in ONE_OF_EACH if isinstance(CASES[case].build(ANIMALS.build()), TableLoss)]
 
 
 def scores(form: Form, h: Hierarchy, outputs: str, seed: int = 0) -> Tensor:
@@ -299,10 +293,8 @@ def test_the_table_is_h_times_v(plain: Plain, d: float, eps: float) -> None:
     torch.testing.assert_close(table, spread @ w.diag() @ vertical)
 
 
-@each_loss
+@pytest.mark.parametrize("case", TABLES)
 def test_tables_are_sparse_unless_asked(case: str) -> None:
-    if CASES[case].loss in OUTSIDE:
-        return
     names = ["ragged", "dag_forest"][: 1 + CASES[case].fits(NAMED["dag_forest"])]
     for labels, name in itertools.product(("leaves", "nodes"), names):
         loss = CASES[case].build(NAMED[name].build(), labels=labels)
