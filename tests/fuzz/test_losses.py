@@ -16,6 +16,7 @@ from hace.losses import kernels
 from hace.losses.registry import loss_parameters
 from tests.fuzz.driver import NUMBERS, WORDS, fuzz
 from tests.hierarchies import KINDS, random_plain
+from tests.loss_cases import CASES
 
 # ------------------------------------------------------------------ constructors
 
@@ -147,7 +148,7 @@ def odd_target(random: Random, shape: tuple[int, ...], labels: int, ignore_index
 
 def odd_call(random: Random) -> Call:
     name = random.choice(list(LOSSES))
-    trees_only = ("hxe", "conditional_softmax", "levelwise", "class_embedding")
+    trees_only = {case.loss for case in CASES.values() if case.trees_only}
     kinds = [kind for kind in KINDS if "dag" not in kind or name not in trees_only]
     h = small(random.choice(kinds), random.randrange(20))
     params = sensible(random, name, h)

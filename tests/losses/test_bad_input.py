@@ -290,7 +290,16 @@ def test_a_distance_that_is_none(name: str) -> None:
 
 
 def test_a_similarity_that_is_none() -> None:
-    for bad in ([[1.0]], [[0.0] * 4] * 4, [[-1.0] * 4] * 4, [[nan] * 4] * 4, "near", [[1.0, 2.0], [1.0]]):
+    odd: list[Any] = [
+        [[1.0]],
+        [[0.0] * 4] * 4,
+        [[-1.0] * 4] * 4,
+        [[nan] * 4] * 4,
+        "near",
+        [[1.0, 2.0], [1.0]],
+    ]
+    odd += [torch.zeros(4, 4, device="meta"), torch.eye(4).to_sparse()]
+    for bad in odd:
         with pytest.raises(ConfigError, match=says("similarity must hold 4 x 4 numbers >= 0")):
             build_loss("simloss", h, similarity=bad)
 

@@ -43,10 +43,10 @@ def configurations(name: str, data: Mapping[str, DataConfig] | None = None, **ch
     return Survey(plan.data).asked(plan).configurations
 
 
-def test_every_loss_has_one_method_that_takes_labels_at_any_level() -> None:
-    assert [METHODS[key].loss.name for key in NODE_METHODS] == sorted(
-        LOSSES, key=[METHODS[key].loss.name for key in NODE_METHODS].index
-    )
+def test_a_loss_has_one_method_that_takes_labels_at_any_level() -> None:
+    losses = [METHODS[key].loss.name for key in NODE_METHODS]
+    assert len(losses) == len(set(losses))
+    assert set(losses) <= set(LOSSES)
     assert not any(METHODS[key].shuffled or METHODS[key].drops for key in NODE_METHODS)
 
 
