@@ -287,6 +287,40 @@ def test_a_second_signal_does_not_wait_for_what_is_running(tmp_path: Path) -> No
     assert "was ended by SIGKILL" in str(future.exception(timeout=20))  # it would wait for 30 s
 
 
+CTRL_C = """
+import os, signal, time
+from pathlib import Path
+from hace.lab.study.processes import Processes
+from tests.lab.study.test_executors import report_and_sleep
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGINT, lambda *_: None)
+    executor = Processes(1)
+    future = executor.submit(report_and_sleep, Path({path!r}), 0.0)
+    while not future.done():
+        os.killpg(0, signal.SIGINT)
+        time.sleep(0.05)
+    future.result()
+    executor.shutdown()
+"""
+
+
+@pytest.mark.slow
+def test_a_process_that_starts_does_not_hear_ctrl_c(tmp_path: Path) -> None:
+    """It reaches the whole group, and loading takes seconds; the parent ends its processes itself."""
+    (tmp_path / "study.py").write_text(CTRL_C.format(path=str(tmp_path / "first")))
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "study.py")],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(Path.cwd() / "src"), str(Path.cwd())])},
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (tmp_path / "first").exists()
+
+
 @pytest.mark.slow
 def test_an_executor_of_ones_own(reference: Path, tmp_path: Path) -> None:
     """One that breaks costs nothing but time: its jobs are reported, and the next one makes them."""

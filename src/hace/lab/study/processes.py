@@ -99,7 +99,7 @@ def _start(number: int, threads: int) -> _Worker:
     pool = ProcessPoolExecutor(1, context, initializer=_prepare)
     # Libraries read their number of threads when they load, so a new process must find it in its environment.
     names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-    with _environment({**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(number)}):
+    with _environment({**dict.fromkeys(names, str(threads)), "LOCAL_RANK": str(number)}), _blocked_signals():
         pid = pool.submit(os.getpid).result()
     process = next(child for child in multiprocessing.active_children() if child.pid == pid)
     return _Worker(pool, process)
@@ -120,11 +120,27 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
                 os.environ[name] = value
 
 
+# These reach the whole group of processes, but the parent ends its own itself.
+_OF_THE_GROUP = [getattr(signal, name) for name in ("SIGINT", "SIGUSR2") if hasattr(signal, name)]
+
+
+@contextmanager
+def _blocked_signals() -> Iterator[None]:
+    """Start processes that do not hear the signals of the group, not even while they load."""
+    if not hasattr(signal, "pthread_sigmask"):  # Windows
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_GROUP)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _prepare() -> None:
     """Make a new process end with its parent, and by the parent alone."""
-    for name in ("SIGINT", "SIGUSR2"):  # these reach the whole group; the parent ends its processes itself
-        if hasattr(signal, name):
-            signal.signal(getattr(signal, name), signal.SIG_IGN)
+    for number in _OF_THE_GROUP:
+        signal.signal(number, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
 
