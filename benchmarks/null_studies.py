@@ -29,7 +29,6 @@ from hace.lab.study.presets import METHODS
 from hace.lab.study.records import Record
 
 COARSE = LabelsConfig(coarse=0.8)
-SEED_SPREAD = 0.05  # of seeds, in standard deviations of a sample's difficulty: about a point of accuracy
 METHOD_SPREAD = 0.5  # of what methods find hard
 
 
@@ -44,6 +43,7 @@ class NullStudy:
     labels: tuple[LabelsConfig, ...] = (LabelsConfig(),)
     samples: int = 600
     group_size: int = 1
+    seed_spread: float = 0.05  # in standard deviations of a sample's difficulty: about a point of accuracy
 
 
 PAIR = ("sce", "hace")
@@ -53,6 +53,8 @@ STUDIES = (
     NullStudy("two methods", PAIR, 3),
     NullStudy("two methods", PAIR, 5),
     NullStudy("two methods", PAIR, 10),
+    NullStudy("two methods, seeds that differ four times as much", PAIR, 3, seed_spread=0.2),
+    NullStudy("two methods, seeds that differ four times as much", PAIR, 5, seed_spread=0.2),
     NullStudy("two methods, groups of 10 samples", PAIR, 5, group_size=10),
     NullStudy("five methods", FIVE, 5),
     NullStudy("two methods, four datasets", PAIR, 5, datasets=4),
@@ -137,7 +139,9 @@ def drawn_records(study: NullStudy, rng: np.random.Generator) -> Iterator[Record
             loss = METHODS[method].loss_at(0.5 if METHODS[method].diluted else None)
             own = METHOD_SPREAD * rng.normal(size=study.samples)
             for seed in range(study.seeds):
-                margin = 1 + difficulty + own + SEED_SPREAD * rng.normal() + rng.normal(size=study.samples)
+                margin = (
+                    1 + difficulty + own + study.seed_spread * rng.normal() + rng.normal(size=study.samples)
+                )
                 samples = drawn_samples(rng, truth, margin)
                 if study.group_size > 1:
                     samples["group"] = groups

@@ -126,7 +126,7 @@ def rows_of(results: Results, outcomes: Mapping[str, Mapping[Metric, str]]) -> p
         (
             {ACCURACY: "unclear"},
             {},
-            "No difference shown. These runs cannot tell HACE from cross-entropy in any aspect.",
+            "No difference shown. HACE and cross-entropy do not clearly differ in any aspect.",
             "open",
         ),
         (
