@@ -17,6 +17,7 @@ from hace.metrics.intervals import (
     interval,
     p_value,
     paired_interval,
+    share_interval,
 )
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
@@ -164,6 +165,20 @@ def test_columns_of_predictions() -> None:
     assert above.tolist() == [0, 2, 0]
     assert below is not None
     assert below.tolist() == [0, 1, 0]
+
+
+def test_answers_that_all_agree_have_an_interval_that_knows_how_many_they_are() -> None:
+    right, wrong = np.ones((2, 16), dtype=bool), np.zeros((2, 16), dtype=bool)
+    low, high = share_interval(16, 16)
+    assert 0.7 < low < 0.9
+    assert interval(right)[:3] == pytest.approx((1.0, low, high))
+    assert interval(wrong)[:3] == pytest.approx((0.0, 1 - high, 1 - low))
+    assert paired_interval(right, right)[:3] == pytest.approx((0.0, low - 1, 1 - low))
+    assert paired_interval(right, wrong)[:3] == pytest.approx((1.0, low, high))
+    assert paired_interval(wrong, right)[:3] == pytest.approx((-1.0, -high, -low))
+    groups = np.arange(16) // 4
+    assert interval(right, groups=groups)[:3] == pytest.approx((1.0, *share_interval(4, 4)))
+    assert interval(np.ones((2, 16)))[:3] == (1.0, 1.0, 1.0)  # a distance, say: of these nothing is known
 
 
 def test_shapes_that_do_not_fit() -> None:

@@ -150,10 +150,12 @@ def interval(
         (0.75, 0.664, 0.836, 99.0)
     """
     if groups is None:
-        return _crossed(_sample_columns(numerator, denominator))
+        found = _crossed(_sample_columns(numerator, denominator))
+        return _with_width(found, len(numerator[0])) if _are_answers(numerator, denominator) else found
     places = _places(groups)
     freedom = _group_freedom([_shares(numerator, denominator, places)])
-    return _crossed(_group_columns(numerator, denominator, places), freedom)
+    found = _crossed(_group_columns(numerator, denominator, places), freedom)
+    return _with_width(found, int(places.max()) + 1) if _are_answers(numerator, denominator) else found
 
 
 def paired_interval(
@@ -179,13 +181,16 @@ def paired_interval(
         raise DataError(f"first and second must have the same seeds and samples. Got {shapes}.")
     below = denominators or (None, None)
     both = (first, below[0]), (second, below[1])
+    answers = all(_are_answers(*figure) for figure in both)
     if groups is None:
         columns = zip(*(_sample_columns(*figure) for figure in both), strict=True)
-        return _crossed(a - b for a, b in columns)
+        found = _crossed(a - b for a, b in columns)
+        return _with_width(found, len(first[0]), paired=True) if answers else found
     places = _places(groups)
     freedom = _group_freedom([_shares(*figure, places) for figure in both])
     columns = zip(*(_group_columns(*figure, places) for figure in both), strict=True)
-    return _crossed((a - b for a, b in columns), freedom)
+    found = _crossed((a - b for a, b in columns), freedom)
+    return _with_width(found, int(places.max()) + 1, paired=True) if answers else found
 
 
 def jackknife_interval(value: float, without: np.ndarray, shares: np.ndarray) -> Interval:
@@ -197,6 +202,26 @@ def jackknife_interval(value: float, without: np.ndarray, shares: np.ndarray) ->
         return Interval(value, math.nan, math.nan)
     columns = value + (len(without) - 1) * (without.mean() - without)
     return _crossed([columns], _group_freedom([shares]))
+
+
+def _are_answers(numerator: Rows, denominator: Rows | None) -> bool:
+    """Whether a figure is a share of right answers."""
+    return denominator is None and np.asarray(numerator[0]).dtype == bool
+
+
+def _with_width(found: Interval, units: int, *, paired: bool = False) -> Interval:
+    """The interval of a share, or of a difference of two. Where all answers agree, their variance says nothing of others;
+    Wilson's interval knows how many samples or groups there are.
+    """
+    value = found.value
+    if found.low < found.high or abs(value) not in (0.0, 1.0):
+        return found
+    low, high = share_interval(abs(value) * units, units)
+    if paired and value == 0.0:
+        low = -high
+    elif value < 0:
+        low, high = -high, -low
+    return found._replace(low=low, high=high)
 
 
 def _pairs(numerator: Rows, denominator: Rows | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:

@@ -220,21 +220,6 @@ class MethodScores:
             values = np.stack(first[0]) - (0.0 if second is None else np.stack(second[0]))
             return intervals.resampled_interval(values, self.store.units)
         if second is None:
-            interval = intervals.interval(*first, groups=groups)
-        else:
-            below = None if first[1] is None or second[1] is None else (first[1], second[1])
-            interval = intervals.paired_interval(first[0], second[0], below, groups=groups)
-        is_share = first[1] is None and first[0][0].dtype == bool
-        return self._with_width(interval, paired=second is not None) if is_share else interval
-
-    def _with_width(self, interval: Interval, paired: bool) -> Interval:
-        """Where all samples agree, their variance says nothing of others: Wilson's interval knows how many they are."""
-        value = interval.value
-        if interval.low < interval.high or abs(value) not in (0.0, 1.0):
-            return interval
-        low, high = intervals.share_interval(abs(value) * self.store.units, self.store.units)
-        if paired and value == 0.0:
-            low = -high
-        elif value < 0:
-            low, high = -high, -low
-        return interval._replace(low=low, high=high)
+            return intervals.interval(*first, groups=groups)
+        below = None if first[1] is None or second[1] is None else (first[1], second[1])
+        return intervals.paired_interval(first[0], second[0], below, groups=groups)
