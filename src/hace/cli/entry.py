@@ -85,6 +85,7 @@ COMMANDS = (
     Command(
         "calibrate", PARTS, "calibrate confidence, with thresholds that keep a guarantee", "the rows per file"
     ),
+    Command("check", PARTS, "does a guarantee still hold on new samples?", "the rows per file"),
     Command(
         "unseen",
         PARTS,

@@ -16,9 +16,11 @@ import numpy as np
 
 from hace.checks import check_choice, is_number, require
 from hace.decisions.bounds import GUARANTEES, group_places
+from hace.decisions.check import Check, check
 from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.scores import Scores, inside_subset, subset_mask
+from hace.decisions.shift import Profile
 from hace.decisions.temperature import fit_temperature
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
@@ -54,6 +56,7 @@ class Calibration(Config):
         pool: How the scores of a group became one answer, "log" or "mean"; None: every sample has its own.
         subset: The classes that answers were restricted to.
         prior: Prior weights of nodes that were added to the scores.
+        profile: What was seen of the samples that thresholds rest on, for :meth:`check`; see :class:`hace.Profile`.
     """
 
     temperature: float
@@ -69,6 +72,49 @@ class Calibration(Config):
     pool: str | None = None
     subset: tuple[str, ...] | None = None
     prior: Mapping[str, float] | None = None
+    profile: Mapping[str, Any] | None = None
+
+    def check(
+        self,
+        scores: Scores,
+        accuracy: float,
+        of: str = "samples",
+        *,
+        truth: np.ndarray | None = None,
+        groups: Sequence[Any] | np.ndarray | None = None,
+        level: float = 0.05,
+    ) -> Check:
+        """Check a guarantee on new samples; see :func:`hace.check`.
+
+        Args:
+            scores: Of the new samples, as the model gives them.
+            accuracy: Of the guarantee.
+            of: Of the guarantee.
+            truth: (S,) their nodes in the order of arrival, -1 where unknown; None: all unknown.
+            groups: (S,) the group of each sample; needed where the guarantee is about new groups.
+            level: The probability of a false alarm.
+        """
+        if self.profile is None or self.pool is not None:
+            what = (
+                "a calibration that stores what was seen of its samples"
+                if self.pool is None
+                else "one that pools no groups"
+            )
+            raise ConfigError(f"A check needs {what}. Calibrate again.")
+        if self.subset is not None:
+            scores = scores.restricted(subset_mask(scores.hierarchy, self.subset))
+        scores = scores.weighted(self.prior).cooled(self.temperature)
+        return check(
+            self.threshold_for(accuracy, of),
+            Profile.from_dict(self.profile),
+            scores.data,
+            scores.hierarchy,
+            target=truth,
+            groups=groups,
+            labels="nodes",
+            level=level,
+            outputs=scores.outputs,
+        )
 
     def check_use(
         self, pool: str | None, subset: Sequence[str] | None, prior: Mapping[str, float] | None, again: str
@@ -117,7 +163,7 @@ class Calibration(Config):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {"format": FORMAT, **super().to_dict(), "thresholds": [t.to_dict() for t in self.thresholds]}
-        later = ("pool", "subset", "prior")  # stored where they are used
+        later = ("pool", "subset", "prior", "profile")  # stored where they are used
         return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v is None)}
 
     def write(self, path: str | Path) -> None:
@@ -214,6 +260,7 @@ def calibrate_scores(
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
     rest, truths = given[~fits].cooled(temperature), truth[~fits]
+    units = None if groups is None else groups[~fits]
     notes = ()
     if frequencies is not None:
         if groups is not None or pool is not None:
@@ -223,6 +270,7 @@ def calibrate_scores(
         rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
         notes = (_MATCHED.format(len(rows), len(truths)),)
         rest, truths = rest[rows], truths[rows]
+    seen = Profile.of(rest.data, hierarchy, groups=units, outputs=rest.outputs)
     try:
         thresholds, missing = _thresholds(
             rest,
@@ -231,7 +279,7 @@ def calibrate_scores(
             kinds,
             confidence,
             rule=rule,
-            groups=None if groups is None else groups[~fits],
+            groups=units,
             group_share=group_share,
             **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),
         )
@@ -261,6 +309,7 @@ def calibrate_scores(
         pool=pool,
         subset=None if subset is None else tuple(subset),
         prior=None if prior is None else dict(prior),
+        profile=seen.to_dict(),
     )
 
 

@@ -92,9 +92,10 @@ class Profile:
         return len(self.confidence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON."""
+        """Plain values, for JSON; numbers to seven digits, more than any comparison needs."""
         columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        return {name: None if column is None else column.tolist() for name, column in columns.items()}
+        short = {n: c.round(7) if c is not None and c.dtype.kind == "f" else c for n, c in columns.items()}
+        return {name: None if column is None else column.tolist() for name, column in short.items()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Profile:

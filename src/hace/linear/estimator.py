@@ -18,10 +18,12 @@ from torch import Tensor
 from hace.checks import check_choice
 from hace.decisions.bounds import group_places
 from hace.decisions.calibration import calibration_samples, temperature_of_part
+from hace.decisions.check import Check, check
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.rules import at_level, decide
 from hace.decisions.scores import Scores, subset_mask
+from hace.decisions.shift import Profile
 from hace.errors import ConfigError, DataError, install
 from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
@@ -148,6 +150,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     # Log q* of held-out samples, or groups, and their node indices.
     _guaranteed_on: tuple[np.ndarray, np.ndarray] | None
     _guaranteed_groups: np.ndarray | None  # their groups
+    _profile: Profile | None  # what was seen of these samples
     _guarantees_about: tuple[str | None, Any]  # pool and subset of these scores
 
     def __init__(
@@ -428,6 +431,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def _take_seen(self, nodes: np.ndarray) -> None:
         """What depends on the labels seen, and nothing calibrated yet."""
         self.temperature_, self._guaranteed_on, self._guaranteed_groups = 1.0, None, None
+        self._profile = None
         self._guarantees_about, self._pooled_temperature = (None, self.subset), 1.0
         self._temperature_samples = 0  # that fitted it
         self._guarantees, self._deepest = {}, None
@@ -640,6 +644,9 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             self.temperature_ = temperature
         self._guaranteed_on = rest.log_q().numpy(), truth[~fits]
         self._guaranteed_groups = None if groups is None else groups[~fits]
+        self._profile = Profile.of(
+            self._guaranteed_on[0], self.hierarchy_, groups=self._guaranteed_groups, kind="node_log_probs"
+        )
         self._guarantees_about, self._pooled_temperature = (pool, self.subset), temperature
         self._guarantees, self._temperature_samples = {}, int(fits.sum())
         return self
@@ -666,6 +673,46 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """
         self._check_fitted()
         return self._guarantee(self._guarantees_about[0], accuracy, confidence, of, group_share)
+
+    def check(
+        self,
+        X: Any,
+        y: Any = None,
+        groups: Any = None,
+        accuracy: float = 0.95,
+        *,
+        of: str = "samples",
+        confidence: float | None = None,
+        group_share: float | None = None,
+        level: float = 0.05,
+    ) -> Check:
+        """Check a guarantee on new samples, with or without labels: it holds, there is no evidence against it, or it is broken.
+
+        Args:
+            X: (samples, features), in the order of arrival.
+            y: labels; None: unknown.
+            groups: the group of each sample, where :meth:`calibrate` had groups.
+            accuracy: as of :meth:`guarantee`.
+            of: as of :meth:`guarantee`.
+            confidence: as of :meth:`guarantee`.
+            group_share: as of :meth:`guarantee`.
+            level: the probability of a false alarm.
+        """
+        guarantee = self.guarantee(accuracy, of=of, confidence=confidence, group_share=group_share)
+        if self._profile is None or self._guarantees_about[0] is not None:
+            raise ConfigError("check needs a calibration without pool. Call calibrate(X, y) again.")
+        scores = self._scores(self._outputs(X), self.temperature_).restricted(self._kept())
+        return check(
+            guarantee,
+            self._profile,
+            scores.log_q(),
+            self.hierarchy_,
+            target=None if y is None else self._reading(np.asarray(y)),
+            groups=groups,
+            labels="nodes",
+            level=level,
+            kind="node_log_probs",
+        )
 
     def _guarantee(
         self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None

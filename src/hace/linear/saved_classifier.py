@@ -29,6 +29,7 @@ from torch import nn
 from hace.checks import check_choice
 from hace.decisions.bounds import GUARANTEES
 from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
+from hace.decisions.shift import Profile
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
 from hace.files.writing import without_nan
@@ -121,7 +122,8 @@ def _calibration(clf: HACEClassifier) -> Calibration | None:
     about = clf.loss_.score_outputs, clf.hierarchy_.fingerprint
     listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
     made = clf._pooled_temperature, tuple(clf._guarantees.values()), "calibrate", *counts, *about
-    return Calibration(*made, pool=pool, subset=listed)
+    profile = None if clf._profile is None else clf._profile.to_dict()
+    return Calibration(*made, pool=pool, subset=listed, profile=profile)
 
 
 def _record(clf: HACEClassifier) -> dict[str, Any]:
@@ -233,6 +235,7 @@ def _restored(
         subset = clf.subset if made.subset is None else list(made.subset)
         clf._guarantees_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
         clf._pooled_temperature = made.temperature
+        clf._profile = None if made.profile is None else Profile.from_dict(made.profile)
         clf.temperature_ = made.temperature if made.pool is None else clf.temperature_
         clf._guarantees = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
     return clf

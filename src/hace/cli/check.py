@@ -1,0 +1,106 @@
+"""`hace check`: whether a guarantee can be trusted on new samples."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+from cyclopts import Parameter
+
+from hace.cli.engine import With, more
+from hace.errors import ConfigError
+from hace.hierarchy import Hierarchy
+
+
+def check(
+    calibration: Path,
+    scores: Path,
+    /,
+    *,
+    hierarchy: str,
+    labels: Path | None = None,
+    label_column: Annotated[str | None, With("--labels")] = None,
+    groups: Annotated[str | None, With("--labels")] = None,
+    accuracy: float = 0.95,
+    of: Literal["samples", "answers"] = "samples",
+    level: float = 0.05,
+    kind: Annotated[Literal["logits", "probs"], more] = "logits",
+    outputs: Annotated[Literal["auto", "leaves", "nodes"], more] = "auto",
+    key: Annotated[str | None, more] = None,
+    page: Path | None = None,
+    as_json: Annotated[bool, Parameter(name="--json"), more] = False,
+) -> None:
+    """Check a guarantee on samples of a new site, season or donor, before anybody trusts the answers: it holds, there is no evidence
+    against it, or it is broken.
+
+    Examples
+      hace check calibration.json new.npy --hierarchy tree.csv                        without labels
+      hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv      with some: -1, or an empty cell, where unknown
+      hace check runs/4cd033b43672ca23 new.npy --hierarchy tree.csv --accuracy 0.9
+
+    Without labels, confidence and answers are compared with those of the calibration samples. With some labels, in the order in which
+    they arrive, bets test the guarantee itself: check after each, as often as you like. The threshold that these labels support is
+    shown. Where the guarantee is about new groups, --groups names the group of each sample.
+
+    Args:
+        calibration: A file of `hace calibrate`, or a run that holds one.
+        scores: Scores of the new samples: .npy, .npz, .csv or .parquet.
+        hierarchy: The hierarchy: what `hace hierarchy` reads.
+        labels: The truth, as far as it is known: .npy, .npz, .csv or .txt.
+        label_column: The column to take from a .csv of labels.
+        groups: The column of --labels that names the group of each sample.
+        accuracy: The guarantee to check.
+        of: What the guarantee is about.
+        level: The probability of a false alarm.
+        kind: What the scores are.
+        outputs: What the columns are (default: by their number).
+        key: The array to take from an .npz of scores.
+        page: Where to write a page with the result.
+        as_json: Print the result as JSON.
+    """
+    from hace.decisions.calibration import read_calibration
+    from hace.formats import read_hierarchy
+    from hace.formats.score_files import open_scores
+    from hace.metrics.scored_file import ScoredFile
+
+    h = read_hierarchy(hierarchy)
+    path = calibration / "calibration.json" if calibration.is_dir() else calibration
+    made = read_calibration(path)
+    made.check_hierarchy(h, path, "hace calibrate")
+    file = open_scores(scores, h, absent=0.0 if kind == "probs" else float("-inf"), key=key, outputs=outputs)
+    truth, named = np.full(file.rows, -1), None
+    if labels is not None:
+        truth, named = _known_truth(labels, label_column, h), _groups(labels, groups)
+    result = ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, level)
+    print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else result)
+    if page is not None:
+        from hace.lab.report.check_page import write_check
+
+        write_check(result, page)
+        print(f"wrote {page}", file=sys.stderr)
+
+
+def _known_truth(labels: Path, column: str | None, h: Hierarchy) -> np.ndarray:
+    """(S,) the nodes of labels, -1 where there is none."""
+    from hace.formats.score_files import read_values
+    from hace.hierarchy.names import label_nodes
+
+    values, _ = read_values(labels, None, column)
+    known = np.array([str(value) not in ("-1", "") for value in values.tolist()])
+    truth = np.full(len(values), -1)
+    if known.any():
+        truth[known] = label_nodes(values[known], h, "auto", str(labels))
+    return truth
+
+
+def _groups(labels: Path, column: str | None) -> np.ndarray | None:
+    from hace.formats.score_files import read_values
+
+    if column is None:
+        return None
+    if labels.suffix.lower() != ".csv":
+        raise ConfigError(f"--groups must name a column of a .csv. Got {labels}.")
+    return read_values(labels, None, column)[0]

@@ -1,0 +1,79 @@
+"""`hace check`: a calibration, new scores, some labels; and the same for a classifier, saved and loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hace import HACEClassifier, Hierarchy, calibrate_scores, cli, write_hierarchy
+
+H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+
+
+def scored(rows: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(3, size=rows)
+    z = 2 * rng.normal(size=(rows, 3))
+    z[np.arange(rows), y] += 4
+    return z, y
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    z, y = scored(400, 0)
+    write_hierarchy(H, tmp_path / "tree.json")
+    calibrate_scores(z, H.leaf_nodes[y], H, 0.9).write(tmp_path / "calibration.json")
+    new, truth = scored(300, 1)
+    np.save(tmp_path / "new.npy", new)
+    np.save(tmp_path / "y.npy", new.argmax(1))  # every answer is true
+    np.save(tmp_path / "unlike.npy", 0.1 * new)
+    lines = [H.leaves[label] if row % 2 else "" for row, label in enumerate(truth)]
+    (tmp_path / "half.csv").write_text("\n".join(["label,site", *(f"{line},a" for line in lines)]) + "\n")
+    return tmp_path
+
+
+def run(folder: Path, scores: str, *options: str) -> int:
+    tree = ["--hierarchy", str(folder / "tree.json"), "--accuracy", "0.9"]
+    return cli.main(["check", str(folder / "calibration.json"), str(folder / scores), *tree, *options])
+
+
+def test_the_states(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for scores, options, state in (
+        ("new.npy", [], "no evidence against it"),
+        ("new.npy", ["--labels", str(folder / "y.npy")], "holds"),
+        ("unlike.npy", [], "broken"),
+    ):
+        assert run(folder, scores, *options) == 0
+        assert capsys.readouterr().out.startswith(f"{state}: At most 0.1 of all samples get a false answer")
+
+
+def test_labels_may_be_unknown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        run(folder, "new.npy", "--labels", str(folder / "half.csv"), "--label-column", "label", "--json") == 0
+    )
+    result = json.loads(capsys.readouterr().out)
+    assert result["labels"]["units"] == 150
+    assert result["samples"] == 300
+
+
+def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(folder, "unlike.npy", "--page", str(folder / "page.html")) == 0
+    page = (folder / "page.html").read_text()
+    assert "<h1>Broken</h1>" in page
+    assert "confidence" in page
+    assert "wrote" in capsys.readouterr().err
+
+
+def test_a_classifier_checks_itself_before_and_after_it_is_saved(tmp_path: Path) -> None:
+    (x, y), (held, known), (new, truth) = (scored(300, seed) for seed in (2, 3, 4))
+    y, known, truth, false = (np.array(H.leaves)[label] for label in (y, known, truth, (truth + 1) % 3))
+    clf = HACEClassifier(H).fit(x, y).calibrate(held, known, temperature=1.0)
+    clf.save(tmp_path / "model.safetensors")
+    for model in (clf, HACEClassifier.load(tmp_path / "model.safetensors")):
+        assert model.check(new, accuracy=0.9).state == "no evidence against it"
+        assert model.check(new, truth, accuracy=0.9).state != "broken"
+        assert model.check(new, false, accuracy=0.9).state == "broken"
+        assert model.check(0.1 * new, accuracy=0.9).state == "broken"
