@@ -374,15 +374,6 @@ def test_an_export_inside_a_run_does_not_answer_for_the_run(tmp_path: Path) -> N
     )
 
 
-def test_a_calibration_that_is_a_link_is_not_read(tmp_path: Path) -> None:
-    run = probed(tmp_path)
-    calibrate_run(run.folder)
-    (run.folder / "calibration.json").rename(tmp_path / "elsewhere.json")
-    (run.folder / "calibration.json").symlink_to(tmp_path / "elsewhere.json")
-    with pytest.raises(FormatError, match="Got a link"):
-        Predictor.from_run(run.folder).calibration  # noqa: B018
-
-
 @pytest.mark.parametrize(
     ("largest", "options"),
     [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from cyclopts import Parameter
 
 from hace.cli.engine import Numbers, With, Without, comma, more
-from hace.cli.options import Restrictions, ScoreFiles
+from hace.cli.options import Checkpoint, MovedData, Restrictions, ScoreFiles
 from hace.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def calibrate(
     temperature: Annotated[float | None, more] = None,
     seed: Annotated[int, more] = 0,
     coarse: Annotated[Literal["auto", "drop", "count"], With("RUN"), more] = "auto",
-    checkpoint: Annotated[Path | None, With("RUN"), more] = None,
-    data_root: Annotated[Path | None, With("RUN"), Without("--samples"), more] = None,
+    checkpoint: Annotated[Checkpoint, With("RUN"), more] = None,
+    data_root: Annotated[MovedData, With("RUN"), Without("--samples"), more] = None,
     device: Annotated[str, With("RUN"), more] = "auto",
     as_json: Annotated[bool, Parameter(name="--json"), more] = False,
 ) -> None:
@@ -88,8 +88,6 @@ def calibrate(
         seed: Chooses the samples that fit the temperature.
         coarse: Samples labelled above the classes: drop them, or count an answer below such a label as false; auto drops
             held-out ones.
-        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
-        data_root: Where the run's data or features are now, if they were moved.
         device: Device for a run of `hace train`.
         as_json: Print the calibration as JSON instead of a table.
     """

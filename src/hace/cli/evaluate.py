@@ -18,7 +18,10 @@ from cyclopts import Parameter
 from hace.checks import check_count
 from hace.cli.engine import Numbers, With, Without, more
 from hace.cli.options import (
+    Checkpoint,
     Guarantee,
+    MovedData,
+    Names,
     Restrictions,
     ScoreFiles,
     level_of,
@@ -45,15 +48,13 @@ class RunSamples:
         split: The run's samples to score (default: those of its result).
         samples: Other labelled samples in place of the run's own, such as a new year or site: class folders, a CSV list,
             features.
-        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
-        data_root: Where the run's data or features are now, if they were moved.
         device: Device for a run of `hace train`.
     """
 
     split: Annotated[Literal["test", "val", "train"] | None, With("RUN")] = None
     samples: Annotated[Path | None, With("RUN")] = None
-    checkpoint: Annotated[Path | None, With("RUN"), more] = None
-    data_root: Annotated[Path | None, With("RUN"), Without("--samples"), more] = None
+    checkpoint: Annotated[Checkpoint, With("RUN"), more] = None
+    data_root: Annotated[MovedData, With("RUN"), Without("--samples"), more] = None
     device: Annotated[str, With("RUN"), more] = "auto"
 
     @property
@@ -106,7 +107,7 @@ def evaluate(
     compare: Annotated[Path | None, _MODEL] = None,
     restrictions: Restrictions = Restrictions(),
     only_subset: Annotated[bool, With("--subset"), more] = False,
-    names: Annotated[Path | None, more] = None,
+    names: Annotated[Names, more] = None,
     distance: Annotated[Literal["lca_height", "lca_depth", "edges"], more] = "lca_height",
     price: Annotated[float | None, _MODEL, _ALL_METRICS, more] = None,
     metrics: Annotated[Literal["all", "leaves"], With("--scores"), more] = "all",
@@ -149,7 +150,6 @@ def evaluate(
         calibration: A file that `hace calibrate` wrote (default: the calibration in RUN).
         compare: Scores of a second model on the same samples; or a second run, where the first is one.
         only_subset: Skip samples whose truth is outside --subset.
-        names: Names of nodes, one line "id name" each, for a hierarchy with only ids.
         distance: Distance for severity and costs.
         price: Evaluate the answers of least cost, where a vague answer costs this share of its distance.
         metrics: leaves: only top-k, severity and HD@k, which need no probabilities: much faster with many classes.

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from hace.cli.engine import With, Without
+from hace.cli.options import Checkpoint
 from hace.errors import ConfigError
 
 
@@ -18,7 +19,7 @@ def export(
     page: Path | None = None,
     samples: Annotated[Path | None, With("--page")] = None,
     runtime: Annotated[Path | None, With("--page")] = None,
-    checkpoint: Path | None = None,
+    checkpoint: Checkpoint = None,
 ) -> None:
     """Write the model of a finished run as one file, ONNX or safetensors, or as a folder for a model hub. It holds the
     preprocessing, ids of classes and nodes, the hierarchy, the temperature, the thresholds of `hace calibrate`, and a checksum.
@@ -45,7 +46,6 @@ def export(
         page: Write the page of `hace serve` into this folder, as static files; the model runs in the browser.
         samples: Photos or features to offer as buttons, in place of the run's own.
         runtime: The npm package onnxruntime-web, unpacked (default: it is fetched).
-        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
     """
     if page is not None:
         from hace.lab.serve.page import export_page

@@ -28,8 +28,27 @@ C = TypeVar("C", bound=Config)
 
 _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lists
 
+# Options of several commands; what is said about them is said here.
 Option = Annotated[tuple[str, ...], Parameter(name=("--option", "-o"))]
+DataOption = Annotated[Option, Parameter(help="An option of the dataset, NAME=VALUE; may repeat.")]
+Groups = Annotated[
+    str | None,
+    Parameter(help="The column that names each sample's group, such as its site: splits keep groups whole."),
+]
 RootNode = Annotated[bool | None, Parameter(negative="--no-root-node")]
+Checkpoint = Annotated[
+    Path | None,
+    Parameter(
+        help="For a probe: weights of the model behind its features (default: the ones `hace features` used)."
+    ),
+]
+MovedData = Annotated[
+    Path | None,
+    Parameter(name="--data-root", help="Where the run's data or features are now, if they were moved."),
+]
+Names = Annotated[
+    Path | None, Parameter(help='Names of nodes, one line "id name" each, for a hierarchy with only ids.')
+]
 
 
 # ---------------------------------------------------------------------- options of readers
@@ -84,16 +103,14 @@ class DataOptions:
         download: Fetch it into --data-root first if it is missing.
         hierarchy: A hierarchy in place of the dataset's own: what `hace hierarchy` reads.
         root_node: With or without a root (default: as in the paper, or as the hierarchy has it).
-        option: An option of the dataset, NAME=VALUE; may repeat.
-        groups: The column that names each sample's group, such as its site: splits keep groups whole.
     """
 
     data_root: Path | None = None
     download: Annotated[bool, With("--data-root")] = False
     hierarchy: str | None = None
     root_node: RootNode = None
-    option: Option = ()
-    groups: str | None = None
+    option: DataOption = ()
+    groups: Groups = None
 
     def load(self, name: str, data_root: Path | None = None, **options: Any) -> Dataset[Any]:
         """The dataset of a name."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 
 from hace.cli.engine import Numbers, Without, more
-from hace.cli.options import Device, Guarantee, Restrictions, level_index_of, threshold_of
+from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
 from hace.errors import ConfigError, DataError, printable
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
@@ -42,7 +42,7 @@ def predict(
     boxes: Annotated[Literal["largest", "all"], more] = "largest",
     min_confidence: Annotated[float, more] = 0.2,
     padding: Annotated[float, more] = 0.1,
-    checkpoint: Path | None = None,
+    checkpoint: Checkpoint = None,
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
 ) -> None:
@@ -88,7 +88,6 @@ def predict(
         boxes: Of MegaDetector's boxes: the largest of an image, or all.
         min_confidence: The least confidence of a box.
         padding: Space around a box, as a share of its sides.
-        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
         batch_size: Images at once (default: as the run had it).
     """
     from hace.lab.runs.process import progress

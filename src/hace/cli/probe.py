@@ -13,7 +13,7 @@ from cyclopts import Parameter
 
 from hace.checks import require
 from hace.cli.engine import Numbers, With, Words, more, settings
-from hace.cli.options import Option, data_options, print_yaml, resolved
+from hace.cli.options import DataOption, Groups, data_options, print_yaml, resolved
 from hace.errors import ConfigError
 from hace.files.documents import read_mapping
 from hace.files.writing import without_nan
@@ -48,8 +48,8 @@ def probe(
     loss: Words = (),
     lr: Numbers = (),
     seeds: int = 1,
-    option: Option = (),
-    groups: str | None = None,
+    option: DataOption = (),
+    groups: Groups = None,
     config: Path | None = None,
     only_print: Annotated[bool, Parameter(name="--print-config")] = False,
     out: Path = Path("runs"),
@@ -74,8 +74,6 @@ def probe(
         loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: hace).
         lr: Learning rates, with commas (default: 8).
         seeds: How many seeds.
-        option: An option of the dataset, NAME=VALUE; may repeat.
-        groups: The column that names each sample's group, such as its site: splits keep groups whole.
         config: Start from the configuration of a run; options override it.
         only_print: Print the configuration that the runs share and stop.
         out: Folder of run directories.

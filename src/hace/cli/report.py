@@ -6,6 +6,7 @@ import sys
 from pathlib import Path
 
 from hace.cli.engine import Words
+from hace.cli.options import Names
 
 
 def report(
@@ -14,7 +15,7 @@ def report(
     *,
     out: Path | None = None,
     difference: Words | None = None,
-    names: Path | None = None,
+    names: Names = None,
     quiet: bool = False,
 ) -> None:
     """Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of
@@ -33,7 +34,6 @@ def report(
         study: The folder of `hace study`.
         out: Where to write (default: STUDY/report).
         difference: The two methods whose difference is shown, with a comma (default: hace,sce).
-        names: Names of nodes, one line "id name" each, for a study with only ids.
         quiet: Print only the path of the page.
     """
     from hace.files.writing import own_folder

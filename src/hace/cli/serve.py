@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from hace.checks import require
 from hace.cli.engine import With, Without
+from hace.cli.options import Checkpoint, MovedData
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import optional
 
@@ -30,8 +31,8 @@ def serve(
     host: str = "127.0.0.1",
     token: str | None = None,
     samples: Path | None = None,
-    data_root: Annotated[Path | None, With("RUN"), Without("--samples")] = None,
-    checkpoint: Annotated[Path | None, With("RUN")] = None,
+    data_root: Annotated[MovedData, With("RUN"), Without("--samples")] = None,
+    checkpoint: Annotated[Checkpoint, With("RUN")] = None,
     device: str = "cpu",
     no_open: bool = False,
 ) -> None:
@@ -57,8 +58,6 @@ def serve(
         host: The address to listen on; the default is this machine only.
         token: What requests must carry (default: none on this machine, else a new one).
         samples: Photos or features to offer as buttons, in place of the run's own.
-        data_root: Where the run's data are now, if they were moved.
-        checkpoint: For a probe: weights of the model behind its features (default: the ones `hace features` used).
         device: cpu, cuda, cuda:1 or mps.
         no_open: Do not open a browser.
     """

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from cyclopts import Parameter
 
 from hace.cli.engine import With, Without, more, pairs_of, settings
-from hace.cli.options import Option, as_number, plain
+from hace.cli.options import Groups, Option, as_number, plain
 from hace.errors import ConfigError
 from hace.study import Cluster, Study, known_presets
 
@@ -39,7 +39,7 @@ def study(
     *,
     choices: Choices = {},  # type: ignore[valid-type]  # noqa: B006
     option: Option = (),
-    groups: Annotated[str | None, more] = None,
+    groups: Annotated[Groups, more] = None,
     only_list: Annotated[bool, Parameter(name="--list")] = False,
     dry_run: bool = False,
     update: Annotated[bool, more] = False,
@@ -68,7 +68,6 @@ def study(
     Args:
         preset: One or more studies; see --list.
         option: An option of the data: test=0.2 for every dataset that has it, birds.test=0.2 for one; may repeat.
-        groups: The column that names each sample's group, such as its site: splits keep groups whole.
         only_list: Show the studies and what they assume.
         dry_run: Show what would run, and about how long it takes.
         update: Continue even if the study has changed.

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from hace.cli.engine import more, settings
-from hace.cli.options import Option, data_options, print_yaml, resolved
+from hace.cli.options import DataOption, Groups, data_options, print_yaml, resolved
 from hace.errors import ConfigError, HaceError
 from hace.files.documents import read_mapping
 from hace.lab.runs.config import TrainConfig
@@ -38,8 +38,8 @@ def train(
     config: Path | None = None,
     loss: str | None = None,
     given: Settings = {},  # type: ignore[valid-type]  # noqa: B006
-    option: Annotated[Option, more] = (),
-    groups: Annotated[str | None, more] = None,
+    option: Annotated[DataOption, more] = (),
+    groups: Annotated[Groups, more] = None,
     restart: Annotated[bool, more] = False,
     only_print: Annotated[bool, Parameter(name="--print-config")] = False,
     only_list: Annotated[bool, Parameter(name="--list")] = False,
@@ -68,8 +68,6 @@ def train(
         preset: A recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
         config: Settings in YAML or JSON, such as the config.json of a run.
         loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: hace).
-        option: An option of the dataset, NAME=VALUE; may repeat.
-        groups: The column that names each sample's group, such as its site: splits keep groups whole.
         restart: Start over instead of resuming from a checkpoint.
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from hace.cli.engine import Words, more
-from hace.cli.options import Option, data_options
+from hace.cli.options import DataOption, Groups, data_options
 from hace.errors import ConfigError
 
 
@@ -25,8 +25,8 @@ def unseen(
     methods: Words | None = None,
     out: Path | None = None,
     page: Path | None = None,
-    option: Annotated[Option, more] = (),
-    groups: Annotated[str | None, more] = None,
+    option: Annotated[DataOption, more] = (),
+    groups: Annotated[Groups, more] = None,
 ) -> None:
     """If something new appears, what does a model say? Whole classes are left out of training, and heads and rules are compared
     on them, at equal accuracy on the classes they know.
@@ -53,8 +53,6 @@ def unseen(
         methods: Methods to compare, with commas (default: all).
         out: Write every draw, seed, method and operating point to this file, as CSV.
         page: Write a page: the card, the curves of all methods, and how to read them.
-        option: An option of the features, NAME=VALUE; may repeat.
-        groups: The column that names each sample's group, such as its site: splits keep groups whole.
     """
     from hace.data.feature_files import feature_parts
     from hace.formats.score_files import read_list
