@@ -41,9 +41,24 @@ _TYPES = {
 }
 
 
-def setting(default: Any = dataclasses.MISSING, rule: Rule | None = None, *, decides: bool = True) -> Any:
-    """A field of a configuration."""
-    metadata = {"rule": rule, "decides": decides}
+def setting(
+    default: Any = dataclasses.MISSING,
+    rule: Rule | None = None,
+    *,
+    decides: bool = True,
+    only: tuple[str, Any] | None = None,
+    unless: tuple[str, Any] | None = None,
+) -> Any:
+    """A field of a configuration.
+
+    Args:
+        default: Its default; without one it must be given.
+        rule: What its values must be.
+        decides: Whether it decides the result.
+        only: The setting and the value with which alone it is used.
+        unless: The setting and the value with which it is not used.
+    """
+    metadata = {"rule": rule, "decides": decides, "only": only, "unless": unless}
     if isinstance(default, dict | type):
         make = default.copy if isinstance(default, dict) else default
         return dataclasses.field(default_factory=make, metadata=metadata)
@@ -82,6 +97,18 @@ class Config:
         names = [f.name for f in dataclasses.fields(self) if f.metadata.get("decides", True)]
         kept = {name: getattr(self, name) for name in names}
         return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in kept.items()}
+
+
+def unused(config: Config) -> dict[str, str]:
+    """The settings that the others make meaningless, with the rule that says so."""
+    rules = {}
+    for field in dataclasses.fields(config):
+        only, unless = (field.metadata.get(name) for name in ("only", "unless"))
+        if only is not None and getattr(config, only[0]) != only[1]:
+            rules[field.name] = f"must come with --{only[0]} {only[1]}"
+        if unless is not None and getattr(config, unless[0], None) == unless[1]:
+            rules[field.name] = f"must come without --{unless[0]} {unless[1]}"
+    return rules
 
 
 def from_dict(cls: type[C], document: Any, where: str = "") -> C:

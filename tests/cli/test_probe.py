@@ -184,6 +184,21 @@ def test_unseen_classes_are_said(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "1 class has no training sample: owl" in capsys.readouterr().err
 
 
+def test_a_setting_that_the_file_makes_meaningless_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A file may hold all settings, as that of a run does; what is given beside it must be used."""
+    (tmp_path / "c.yaml").write_text(
+        "data: {name: synthetic-features}\noptimizer: lbfgs\nepochs: 3\nmax_iter: 20"
+    )
+    words = ["--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "runs")]
+    assert probe(*words, "--tolerance", "1e-3") == 0
+    assert probe(*words, "--lr", "4") == 2
+    assert "--lr must come without --optimizer lbfgs." in capsys.readouterr().err
+    assert probe(*words, "--optimizer", "sgd", "--max-iter", "3") == 2
+    assert "--max-iter must come with --optimizer lbfgs." in capsys.readouterr().err
+
+
 def test_lbfgs_that_did_not_converge_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.yaml").write_text("data: {name: synthetic-features}\noptimizer: lbfgs\nmax_iter: 2")
     assert probe("--config", str(tmp_path / "c.yaml"), "--out", str(tmp_path / "runs")) == 0
@@ -206,7 +221,8 @@ def test_lbfgs_that_did_not_converge_is_said(tmp_path: Path, capsys: pytest.Capt
         ([*SMALL, "--optimizer", "lbfgs", "--lr", "1,2"], "--lr must come without --optimizer lbfgs"),
         ([*SMALL, "-o", "classes"], "--option must be NAME=VALUE"),
         (["--features", "missing.npz"], "missing.npz"),
-        ([*SMALL, "--tolerance", "1e-3"], "--tolerance must come with --optimizer lbfgs or --config"),
+        ([*SMALL, "--optimizer", "lbfgs", "--epochs", "3"], "--epochs must come without --optimizer lbfgs."),
+        ([*SMALL, "--tolerance", "1e-3"], "--tolerance must come with --optimizer lbfgs."),
         ([*SMALL, "--rate", "4"], "'--rate' is not an option of hace probe. Did you mean '--lr'?"),
         (["--config", "missing.json"], "missing.json"),
         (["--data", "cifar100"], "then give --features F"),

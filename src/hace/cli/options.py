@@ -17,7 +17,7 @@ from cyclopts import Parameter
 from hace.checks import require
 from hace.cli.engine import With, Without, more
 from hace.errors import ConfigError, DataError, nearest
-from hace.settings import Config, from_dict, merged
+from hace.settings import Config, from_dict, merged, unused
 
 if TYPE_CHECKING:
     from hace.data import Dataset
@@ -165,7 +165,7 @@ def resolved(
     Args:
         config: The configuration.
         layers: Values such as those of a preset and of a file.
-        given: The settings on the command line.
+        given: The settings on the command line; those that the configuration does not use are refused.
         options: Options of the dataset, of -o and --groups.
         loss: A loss as --loss spells it, with all its parameters: it replaces the one of the layers.
     """
@@ -178,7 +178,11 @@ def resolved(
         from hace.lab.runs.config import LossConfig
 
         document = {**document, "loss": LossConfig.parse(loss).to_dict()}
-    return from_dict(config, merged(document, given))
+    made = from_dict(config, merged(document, given))
+    problems = [f"--{n.replace('_', '-')} {rule}." for n, rule in unused(made).items() if n in given]
+    if problems:
+        raise ConfigError(problems)
+    return made
 
 
 # ---------------------------------------------------------------------- classes and their weights

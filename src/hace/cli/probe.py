@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 from hace.checks import require
-from hace.cli.engine import Numbers, With, Words, more, settings
+from hace.cli.engine import Numbers, Words, more, settings
 from hace.cli.options import DataOption, Groups, data_options, print_yaml, resolved
 from hace.errors import ConfigError
 from hace.files.documents import read_mapping
@@ -32,13 +32,11 @@ NAMES |= {
     "head.clip": "--head.clip",
 }
 SKIP = ("data.options", "loss", "lr", "keep", "temperature")
-LBFGS = With("--optimizer lbfgs", "--config")
 Settings = settings(
     ProbeConfig,
     shown=("data.root", *SHOWN.split()),
     skip=SKIP,
     names=NAMES,
-    rules={"tolerance": LBFGS, "max_iter": LBFGS},
 )
 
 
@@ -90,15 +88,11 @@ def probe(
     layers = [{"lr": 8.0}] + ([] if config is None else [read_mapping(config)])
     options = data_options(option, groups)
     check_data(given, layers, options)
-    base = base_config(given, layers, options)
+    base = base_config({**given, "lr": lr[0]} if lr else given, layers, options)
     if only_print:
         return print_yaml(base)
     losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.name: base.loss}
     rates = list(dict.fromkeys(lr)) or [base.lr]
-    if base.optimizer == "lbfgs" and lr:
-        raise ConfigError(
-            "--lr must come without --optimizer lbfgs, which has no learning rate. Leave one of them out."
-        )
     if not any("validation" in layer for layer in (*layers, given)):
         base = with_own_split(base)
     runs = make_runs(out, base, losses, rates, range(base.seed, base.seed + seeds))

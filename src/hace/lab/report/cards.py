@@ -23,6 +23,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.runs import PROTOCOLS, Condition, may_be_used, method_title
 from hace.lab.report.sentences import say
 from hace.lab.runs.run import Run
+from hace.settings import unused
 
 Tone = Literal["yes", "part", "no", "open"]
 QUESTION = "does the hierarchy help?"
@@ -395,11 +396,10 @@ def commands(run: Run) -> tuple[str, ...]:
     short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "data-root"
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
-    changed = {k: v for k, v in flattened(config.to_dict(), base).items() if v is not None}
+    differs, skip = flattened(config.to_dict(), base), unused(config)
+    changed = {key: value for key, value in differs.items() if value is not None and key not in skip}
     if changed.get("data.name") == "features":
         del changed["data.name"]
-    if getattr(config, "optimizer", "") == "lbfgs":
-        changed.pop("lr", None)  # it has none
     options = {key: _option(short.get(key, key), value) for key, value in changed.items()}
     data = [option for key, option in options.items() if key.startswith("data.")]
     others = [option for key, option in options.items() if not key.startswith("data.")]

@@ -27,6 +27,7 @@ from hace.settings import AT_LEAST_ONE, AT_LEAST_ZERO, POSITIVE, RATE, SHARE, Co
 ID_LENGTH = 16
 Validation = float | Literal["split"]  # a share of the training samples, or the data's own validation split
 _VALIDATION = Rule("at least 0 and less than 1, or 'split'", lambda v: v == "split" or 0 <= v < 1)
+_LBFGS = ("optimizer", "lbfgs")  # all samples at once, to convergence
 # Part of every run's id. Bump it when results change: old runs are then no longer reused.
 ALGORITHM = 1
 
@@ -259,11 +260,11 @@ class RunConfig(Config):
     seed: int = setting(0, AT_LEAST_ZERO)
     validation: float | Literal["split"] = setting(0.0, _VALIDATION)
     evaluate: Literal["test", "val"] = setting("test")
-    epochs: int = setting(30, AT_LEAST_ONE)
-    batch_size: int = setting(256, AT_LEAST_ONE)
-    lr: float = setting(1.0, RATE)
+    epochs: int = setting(30, AT_LEAST_ONE, unless=_LBFGS)
+    batch_size: int = setting(256, AT_LEAST_ONE, unless=_LBFGS)
+    lr: float = setting(1.0, RATE, unless=_LBFGS)
     weight_decay: float = setting(0.0, AT_LEAST_ZERO)
-    momentum: float = setting(0.9, SHARE)
+    momentum: float = setting(0.9, SHARE, unless=_LBFGS)
     temperature: float | None = setting(None, POSITIVE, decides=False)
     start: Literal["auto", "random", "zeros"] = setting("auto")
     keep: bool = setting(True, decides=False)
@@ -302,12 +303,12 @@ class ProbeConfig(RunConfig):
 
     normalize: Literal["unit", "standard", "none"] = setting("unit")
     optimizer: Literal["sgd", "adamw", "lbfgs"] = setting("sgd")
-    schedule: Literal["cosine", "constant"] = setting("cosine")
-    steps: int | None = setting(None, AT_LEAST_ONE)
+    schedule: Literal["cosine", "constant"] = setting("cosine", unless=_LBFGS)
+    steps: int | None = setting(None, AT_LEAST_ONE, unless=_LBFGS)
     bias: bool = setting(True)
     patience: int | None = setting(None, AT_LEAST_ONE)
-    tolerance: float = setting(1e-6, POSITIVE)
-    max_iter: int = setting(1000, AT_LEAST_ONE)
+    tolerance: float = setting(1e-6, POSITIVE, only=_LBFGS)
+    max_iter: int = setting(1000, AT_LEAST_ONE, only=_LBFGS)
 
     def conflicts(self) -> list[str]:
         """Also an early stop without validation samples."""
