@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, get_args
+from types import NoneType, UnionType
+from typing import Any, Union, get_args, get_origin
 
 import numpy as np
 import pytest
@@ -195,17 +196,23 @@ def test_every_option_is_documented(name: str) -> None:
     assert [argument.name for argument in arguments if argument.show and not argument.parameter.help] == []
 
 
+def kind_of(hint: Any) -> str:
+    """What a user writes for an option: a number, text or nothing; lists are as their items."""
+    if get_origin(hint) in (Union, UnionType):
+        return " or ".join(sorted({kind_of(part) for part in get_args(hint) if part is not NoneType}))
+    if get_origin(hint) is tuple:
+        return kind_of(get_args(hint)[0])
+    return {int: "number", float: "number", bool: "flag"}.get(hint, "text")
+
+
 def test_a_word_means_the_same_in_every_command() -> None:
-    """Options of one name take one kind of value everywhere, but for single values where others take several."""
+    """Options of one name take one kind of value everywhere; `python tools/options.py` lists what each says about them."""
     kinds: dict[str, dict[str, str]] = {}
     for command in COMMANDS:
         for argument in application([command.name])[command.name].assemble_argument_collection():
-            hint = str(argument.hint).replace(" | None", "")
-            for word in argument.names:
-                kinds.setdefault(word, {})[command.name] = hint
-    flags = {word for word, hints in kinds.items() if "<class 'bool'>" in hints.values()}
-    for word in flags:
-        assert set(kinds[word].values()) <= {"<class 'bool'>", "bool"}, kinds[word]
+            for word in argument.names if argument.show else ():
+                kinds.setdefault(word, {})[command.name] = kind_of(argument.hint)
+    assert {word: found for word, found in kinds.items() if len(set(found.values())) > 1} == {}
 
 
 def test_settings_have_the_options_of_their_configuration() -> None:

@@ -26,7 +26,7 @@ def check(
     groups: Annotated[str | None, With("--labels")] = None,
     accuracy: float = 0.95,
     of: Literal["samples", "answers"] = "samples",
-    level: float = 0.05,
+    false_alarm: Annotated[float, more] = 0.05,
     kind: Annotated[Literal["logits", "probs"], more] = "logits",
     outputs: Annotated[Literal["auto", "leaves", "nodes"], more] = "auto",
     key: Annotated[str | None, more] = None,
@@ -54,7 +54,7 @@ def check(
         groups: The column of --labels that names the group of each sample.
         accuracy: The guarantee to check.
         of: What the guarantee is about.
-        level: The probability of a false alarm.
+        false_alarm: The probability of a false alarm.
         kind: What the scores are.
         outputs: What the columns are (default: by their number).
         key: The array to take from an .npz of scores.
@@ -74,7 +74,7 @@ def check(
     truth, named = np.full(file.rows, -1), None
     if labels is not None:
         truth, named = _known_truth(labels, label_column, h), _groups(labels, groups)
-    result = ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, level)
+    result = ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, false_alarm)
     print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else result)
     if page is not None:
         from hace.lab.report.check_page import write_check
