@@ -12,6 +12,7 @@ from hace import cli
 from hace.data import load_dataset
 from hace.files.reading import ORIENTATION
 from hace.lab.features.store import FeatureStore
+from hace.lab.runs.run import read_run
 from tests.backbone_files import SIZE, VIT, save_weights
 
 CLASSES = ("crow", "rook", "robin")
@@ -126,6 +127,45 @@ def test_training_skips_broken_photos(
     assert cli.main(f"evaluate {tmp_path / 'skipped'}".split()) == 0
 
 
+@pytest.mark.parametrize(
+    ("asked", "says", "trained", "validation"),
+    [
+        ("", "hace: the val split, 6 samples, is held out; --validation 0 trains on it too", 12, "split"),
+        ("--validation 0", "hace: the val split, 6 samples, is trained on too", 18, 0.0),
+        (
+            "--validation 0.5",
+            "hace: 50% of the 12 training samples are held out; the val split, 6 samples, is neither trained on nor held out",
+            6,
+            0.5,
+        ),
+    ],
+)
+def test_training_leaves_a_val_split_alone_unless_asked(
+    asked: str,
+    says: str,
+    trained: int,
+    validation: object,
+    photos: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A share was held out of both together, and what remained of the val split trained."""
+    for split, places in (("train", range(4)), ("val", (4, 5)), ("test", (6, 7))):
+        for name in CLASSES:
+            (photos / split / name).mkdir(parents=True)
+            for i in places:
+                (photos / name / f"{i}.png").rename(photos / split / name / f"{i}.png")
+    for name in CLASSES:
+        (photos / name).rmdir()
+    words = f"train --data folders --data-root {photos} --model test_vit --image-size 32 --epochs 1 --batch-size 4"
+    assert cli.main([*words.split(), *asked.split(), "--out", str(tmp_path / "run")]) == 0
+    assert says in capsys.readouterr().err
+    run = read_run(tmp_path / "run")
+    assert run.result is not None
+    assert run.result["train"]["samples"] == trained
+    assert run.config.validation == validation
+
+
 @pytest.fixture
 def seasons(tmp_path: Path) -> tuple[Path, str]:
     """Photos of two years with some labelled only to the family, features of the first, and a calibrated probe on them."""
@@ -157,7 +197,9 @@ def test_a_run_is_tested_on_another_year(
     capsys.readouterr()
     assert cli.main(["calibrate", run, "--accuracy", "0.8", "--temperature", "1"]) == 0
     said = capsys.readouterr().out
-    assert "9 of 30 val samples are labelled above the classes and are left out" in said
+    assert "The run held out 21 samples; 9 more were chosen, are labelled above the classes" in said
+    assert "and it was trained on them instead" in said
+    assert "left out" not in said
     assert cli.main(["evaluate", run, "--samples", f"{folder}/2027", "--accuracy", "0.8"]) == 0
     said = capsys.readouterr().out
     assert "80 samples" in said
@@ -190,7 +232,7 @@ def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.C
         assert said in capsys.readouterr().err
     assert cli.main(["evaluate", run, "--samples", f"{folder}/features"]) == 0
     assert cli.main(["calibrate", run, "--coarse", "count"]) == 2
-    assert "are not held out" in capsys.readouterr().err
+    assert "which was trained on those labelled above the classes" in capsys.readouterr().err
 
 
 COMPOSED, TWO = "Rabenkr\u00e4he", "Rabenkra\u0308he"  # as a list has it, and as a Mac names a folder

@@ -80,7 +80,9 @@ def probe(
     """
     import torch
 
+    from hace.lab.probe import load_sources
     from hace.lab.probe_table import ProbeTable
+    from hace.lab.runs.samples import own_split_note, with_own_split
 
     require("--threads", threads, "at least 1", threads >= 1)
     require("--seeds", seeds, "at least 1", seeds >= 1)
@@ -93,8 +95,11 @@ def probe(
         return print_yaml(base)
     losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.name: base.loss}
     rates = list(dict.fromkeys(lr)) or [base.lr]
-    if not any("validation" in layer for layer in (*layers, given)):
-        base = with_own_split(base)
+    asked = any("validation" in layer for layer in (*layers, given))
+    (source,) = load_sources([base]).values()
+    base = base if asked else with_own_split(source, base)
+    if note := own_split_note(source, base.validation):
+        print(f"hace: {note}", file=sys.stderr)
     runs = make_runs(out, base, losses, rates, range(base.seed, base.seed + seeds))
     table = ProbeTable(runs)
     for note in table.notes():
@@ -136,18 +141,6 @@ def base_config(
     return replace(
         resolved(ProbeConfig, layers, given, options), keep=True
     )  # the table is made of predictions
-
-
-def with_own_split(base: ProbeConfig) -> ProbeConfig:
-    """The configuration that holds out the data's own validation split, where there is one."""
-    from hace.lab.probe import load_sources
-
-    (source,) = load_sources([base]).values()
-    if "val" not in source.splits:
-        return base
-    split = f"the val split, {len(source['val']):,} samples, is held out"
-    print(f"hace: {split}; --validation 0 trains on it too", file=sys.stderr)
-    return replace(base, validation="split")
 
 
 def make_runs(

@@ -46,7 +46,8 @@ def train(
 ) -> None:
     """Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win.
     If it is killed, the same command resumes from its last checkpoint and ends with the same bits. On CPUs with instructions for
-    bf16 the default is --precision bf16 with --channels-last, elsewhere fp32.
+    bf16 the default is --precision bf16 with --channels-last, elsewhere fp32. A validation split of the data is held out, unless
+    --validation says otherwise.
 
     Examples
       hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
@@ -81,7 +82,9 @@ def train(
             return print_yaml(built)
         if out is None:
             raise ConfigError("--out must be given: the folder for the run.")
-        run = _train(built, out, resume=not restart)
+        file = {} if config is None else read_mapping(config)
+        asked = "validation" in given or "validation" in file
+        run = _train(built, out, resume=not restart, own_split=not asked)
     except HaceError:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine prints it
             raise SystemExit(2) from None
@@ -113,7 +116,7 @@ def configuration(
     return resolved(TrainConfig, [*presets, fast_settings(asked.device), *file], given, options, loss)
 
 
-def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
+def _train(config: TrainConfig, out: Path, resume: bool, own_split: bool) -> Run:
     from hace.lab.runs.process import processes
 
     main = processes()[0] == 0
@@ -124,7 +127,7 @@ def _train(config: TrainConfig, out: Path, resume: bool) -> Run:
 
     try:
         with progress("training", "images", sys.stderr if main else None) as start:
-            run = train(config, out, resume=resume, progress=start, report=_print_epoch)
+            run = train(config, out, resume=resume, own_split=own_split, progress=start, report=_print_epoch)
     except Stopped as stopped:
         if main:
             print(stopped, file=sys.stderr)

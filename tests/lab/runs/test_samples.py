@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -11,7 +13,7 @@ import hace
 from hace.data import Features
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.runs.samples import data_of, held_out, make_task
+from hace.lab.runs.samples import data_of, held_out, make_task, own_split_note, with_own_split
 
 
 @given(
@@ -63,12 +65,42 @@ def test_training_samples_are_those_of_train_and_val(source: hace.Dataset[Featur
     assert task.labels == "leaves"
 
 
-def test_validation_is_taken_from_training_and_can_be_evaluated(source: hace.Dataset[Features]) -> None:
+def test_a_share_is_of_the_training_samples_and_leaves_the_val_split_alone(
+    source: hace.Dataset[Features],
+) -> None:
+    """It was pooled into training, and the share held out of everything."""
     task = make_task(source, ProbeConfig(validation=0.2, evaluate="val"))
     assert task.val is not None
     assert task.evaluated is task.val
-    assert sorted([*task.train.x[:, 0], *task.val.x[:, 0]]) == list(range(22))
+    assert len(task.val) == 4
+    assert sorted([*task.train.x[:, 0], *task.val.x[:, 0]]) == list(range(20))
     assert task.targets(task.train).tolist() == task.train.labels.tolist()
+
+
+@pytest.mark.parametrize(
+    ("validation", "words"),
+    [
+        ("split", r"the val split, 2 samples, is held out"),
+        (
+            0.2,
+            r"20% of the 20 training samples are held out; the val split, 2 samples, is neither trained on",
+        ),
+        (0.0, r"the val split, 2 samples, is trained on too"),
+    ],
+)
+def test_what_becomes_of_the_val_split_is_said(
+    source: hace.Dataset[Features], validation: Any, words: str
+) -> None:
+    assert own_split_note(source, validation).startswith(words)
+    without = hace.Dataset("pets", source.hierarchy, {"train": source["train"], "test": source["test"]})
+    assert own_split_note(without, validation) == ""
+
+
+def test_the_val_split_is_held_out_where_nothing_else_is(source: hace.Dataset[Features]) -> None:
+    assert with_own_split(source, ProbeConfig()).validation == "split"
+    assert with_own_split(source, ProbeConfig(validation=0.1)).validation == 0.1
+    without = hace.Dataset("pets", source.hierarchy, {"train": source["train"], "test": source["test"]})
+    assert with_own_split(without, ProbeConfig()).validation == 0
 
 
 def test_the_control_trains_on_another_tree_and_is_judged_by_the_true_one(

@@ -149,6 +149,21 @@ def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) 
         data.asked(make_plan(find_presets("mixed-labels")))
 
 
+def test_samples_labelled_above_the_classes_are_counted_where_final_models_train(tmp_path: Path) -> None:
+    """The plan counted them in one split and the report in both: "1,238 of 2,640" and "of 2,936"."""
+    rng = np.random.default_rng(0)
+    labels = np.array(["a", "b", "top", "c"] * 5)
+    arrays: dict[str, Any] = {}
+    for split, count in (("train", 20), ("val", 8), ("test", 4)):
+        arrays[f"x_{split}"] = rng.normal(size=(count, 3)).astype(np.float32)
+        arrays[f"y_{split}"] = labels[:count] if split != "test" else np.array(["a", "b", "c", "c"])
+    np.savez(tmp_path / "f.npz", **arrays)
+    (tmp_path / "tree.csv").write_text("parent,child\ntop,a\ntop,b\nother,c\n")
+    config = DataConfig("features", root=str(tmp_path / "f.npz"), hierarchy=str(tmp_path / "tree.csv"))
+    notes = list(Survey({("mine", "probe"): config}).notes())
+    assert "mine: 7 of 28 training samples are labelled above the leaves" in notes
+
+
 @pytest.mark.slow
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")

@@ -234,8 +234,9 @@ class RunConfig(Config):
         loss: The loss.
         head: The last layer.
         seed: Fixes initialisation, order of batches and the validation split.
-        validation: What is held out of training. A share of the training samples: stratified, chosen by the seed; 0 trains
-            on all. "split": the data's own validation split.
+        validation: What is held out of training. "split": the data's own validation split. A share of the training samples:
+            stratified, chosen by the seed; the data's own validation split, if there is one, is left alone. 0 trains on all
+            samples, those of a validation split too.
         evaluate: The split of the result: "test", or "val" to select on held-out samples.
         epochs: Passes over the training samples.
         batch_size: Samples a step, over all processes.

@@ -16,11 +16,12 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_counts
 from hace.lab.features.store import FeatureStore
-from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig
+from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig, Validation
 
 _COARSE, _WRONG, _OTHER = 0xC0A, 0xBAD, 0x07E  # what a seed is used for
 _SHARE = "Give a share to hold out, such as 0.1."
 _S = TypeVar("_S", bound=Split)
+_C = TypeVar("_C", bound=RunConfig)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,9 +33,9 @@ class Task(Generic[_S]):
     train: _S
     evaluated: _S  # the samples of the result
     val: _S | None  # held out
-    left_out: int  # samples that would be held out, but are labelled above the leaves
     labels: Literal["leaves", "nodes"]  # of targets: "nodes" where some training labels are above the leaves
     val_known: np.ndarray | None = None  # nodes that held-out samples would be labelled with in training
+    passed_over: int = 0  # samples that would be held out, but are labelled above the leaves
 
     def targets(self, split: Split) -> np.ndarray:
         """int64 targets of a split, for a loss on `tree` with `labels`."""
@@ -63,65 +64,144 @@ def data_of(config: DataConfig) -> Dataset[Any]:
                 )
             return FeatureStore(config.root).dataset("none")
         options.setdefault("allow_empty", True)  # the run reports unseen classes
-    found = load_dataset(config.name, config.root, **options)
-    return without_broken(found) if config.skip_broken else found
+    data = load_dataset(config.name, config.root, **options)
+    return without_broken(data) if config.skip_broken else data
+
+
+@dataclass(frozen=True, eq=False)
+class _Parts(Generic[_S]):
+    """Samples to train on, labelled as a training sees them, and those held out, with their true labels."""
+
+    train: _S
+    val: _S | None = None
+    val_known: np.ndarray | None = None
+    passed_over: int = 0
 
 
 def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     """Split, take away what `config.data.labels` does not know, and choose the tree of the loss.
 
-    Training samples are those of "train" and, where the dataset has one, of its "val" split, unless
-    `config.validation` is "split": then these are held out. A share holds out part of the training samples, stratified by
-    label and chosen by the seed. Held-out samples have their true labels, whatever is known of the others (`val_known` is
-    what is known of them), and only those known to a leaf are held out.
+    `config.validation` says what is held out: "split" the data's own validation split; a share part of the training samples,
+    stratified by label and chosen by the seed, while the data's own validation split is left alone; 0 nothing, and training is
+    on the samples of both splits. Held-out samples have their true labels, whatever is known of the others, and only those
+    known to a leaf are held out.
     """
-    what, train, val, val_known, left_out = config.data.labels, data["train"], None, None, 0
-    size, own = len(train), data["val"] if "val" in data.splits else None
-    if config.validation == "split" and own is None:
-        raise DataError(
-            f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. {_SHARE}"
-        )
-    true = train.nodes if own is None else np.concatenate([train.nodes, own.nodes])
-    known = known_labels(true, data.hierarchy, what, config.seed, first=size)
     if config.validation == "split":
-        assert own is not None  # refused above
-        val_known, val = known[size:][own.leaf_only()], own.select(own.leaf_only())
-        known, left_out = known[:size], len(own) - len(val)
-        if not len(val):
-            raise DataError(
-                f"validation='split' needs samples of the val split that are known to a leaf. Got none. {_SHARE}"
-            )
-    elif own is not None:
-        train = train.joined([train, own])
-    if isinstance(config.validation, float) and config.validation:
-        pool = train
-        kept, held = held_out(2 * true + (known == true), config.validation, config.seed, train.groups)
-        # A coarse label cannot tell whether the best class is right: such samples train instead, unless that cuts a group.
-        fine = data.hierarchy.labels[true[held]] >= 0
-        left_out = int((~fine).sum())
-        more = held[~fine] if train.groups is None else held[:0]
-        kept, held = np.sort(np.concatenate([kept, more])), held[fine]
-        if not len(held):
-            raise DataError(
-                f"validation={config.validation} of {len(pool)} training samples holds out none that is known to a leaf: every "
-                "class has too few. Give a larger share."
-            )
-        train, val, val_known, known = pool.select(kept), pool.select(held), known[held], known[kept]
-    train = replace(train, nodes=known)
+        parts = _own_split_held_out(data, config)
+    elif config.validation:
+        parts = _share_held_out(data, config, config.validation)
+    else:
+        parts = _nothing_held_out(data, config)
+    train = parts.train
     if isinstance(config, TrainConfig) and config.per_class is not None:
-        train = train.select(_few_of_each(known, config.per_class, config.seed))
-    evaluated = data["test"] if config.evaluate == "test" else val
-    assert evaluated is not None  # the configuration checks that
-    coarse = bool((data.hierarchy.labels[known] < 0).any())
-    if what.drop:
+        train = train.select(_few_of_each(train.nodes, config.per_class, config.seed))
+    is_coarse = bool((data.hierarchy.labels[train.nodes] < 0).any())
+    if config.data.labels.drop:
         train = train.select(train.leaf_only())
         if not len(train):
             raise DataError(
                 "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
             )
-    tree = _tree(config.data, data.hierarchy, train, coarse)
-    labels = "nodes" if coarse else "leaves"
-    return Task(data.hierarchy, tree, train, evaluated, val, left_out, labels, val_known)
+    evaluated = data["test"] if config.evaluate == "test" else parts.val
+    assert evaluated is not None  # the configuration checks that
+    return Task(
+        hierarchy=data.hierarchy,
+        tree=_tree(config.data, data.hierarchy, train, is_coarse),
+        train=train,
+        evaluated=evaluated,
+        val=parts.val,
+        labels="nodes" if is_coarse else "leaves",
+        val_known=parts.val_known,
+        passed_over=parts.passed_over,
+    )
+
+
+def _nothing_held_out(data: Dataset[_S], config: RunConfig) -> _Parts[_S]:
+    """The samples of "train" and, where the data have it, of "val"."""
+    train = data["train"]
+    if "val" in data.splits:
+        train = train.joined([train, data["val"]])
+    return _Parts(replace(train, nodes=_labels_of_all(data, config)))
+
+
+def _labels_of_all(data: Dataset[_S], config: RunConfig) -> np.ndarray:
+    """The labels that a training sees of the samples of "train" and then of "val", whichever of them it trains on.
+
+    So a search has the labels of the final run, which trains on all.
+    """
+    own = [data[split].nodes for split in ("train", "val") if split in data.splits]
+    true = np.concatenate(own)
+    return known_labels(true, data.hierarchy, config.data.labels, config.seed, first=len(own[0]))
+
+
+def _own_split_held_out(data: Dataset[_S], config: RunConfig) -> _Parts[_S]:
+    """The samples of "train", and those of "val" that are known to a leaf."""
+    if "val" not in data.splits:
+        raise DataError(
+            f"validation='split' needs data with a val split. Got {', '.join(data.splits)}. {_SHARE}"
+        )
+    train = data["train"]
+    own = data["val"]
+    size = len(train)
+    fine = own.leaf_only()
+    if not len(fine):
+        raise DataError(
+            f"validation='split' needs samples of the val split that are known to a leaf. Got none. {_SHARE}"
+        )
+    known = _labels_of_all(data, config)
+    return _Parts(
+        train=replace(train, nodes=known[:size]),
+        val=own.select(fine),
+        val_known=known[size:][fine],
+        passed_over=len(own) - len(fine),
+    )
+
+
+def _share_held_out(data: Dataset[_S], config: RunConfig, share: float) -> _Parts[_S]:
+    """Two parts of "train"; "val" is left alone."""
+    pool = data["train"]
+    true = pool.nodes
+    known = _labels_of_all(data, config)[: len(true)]
+    # Stratified by label, and by whether a training knows it.
+    stay, held = held_out(2 * true + (known == true), share, config.seed, pool.groups)
+    is_fine = data.hierarchy.labels[true[held]] >= 0
+    if pool.groups is None:
+        # A coarse label cannot tell whether the best class is right: such samples train instead.
+        stay = np.sort(np.concatenate([stay, held[~is_fine]]))
+    fine = held[is_fine]
+    if not len(fine):
+        raise DataError(
+            f"validation={share} of {len(pool)} training samples holds out none that is known to a leaf: every "
+            "class has too few. Give a larger share."
+        )
+    return _Parts(
+        train=replace(pool.select(stay), nodes=known[stay]),
+        val=pool.select(fine),
+        val_known=known[fine],
+        passed_over=int((~is_fine).sum()),
+    )
+
+
+def with_own_split(data: Dataset[Any], config: _C) -> _C:
+    """The configuration, with the data's own validation split held out where there is one and nothing else is held out."""
+    if config.validation or "val" not in data.splits:
+        return config
+    return replace(config, validation="split")
+
+
+def own_split_note(data: Dataset[Any], validation: Validation) -> str:
+    """What becomes of the data's own validation split; "" where there is none."""
+    if "val" not in data.splits:
+        return ""
+    own = f"the val split, {len(data['val']):,} samples,"
+    if validation == "split":
+        return f"{own} is held out; --validation 0 trains on it too"
+    if not validation:
+        return f"{own} is trained on too; --validation split holds it out"
+    return (
+        f"{100 * validation:g}% of the {len(data['train']):,} training samples are held out; {own} is neither trained on nor "
+        "held out; --validation split holds it out instead"
+    )
 
 
 def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> Hierarchy:
@@ -166,14 +246,16 @@ def known_labels(
     leaves = np.flatnonzero(hierarchy.labels[nodes] >= 0)
     if config.wrong:
         chosen = leaves[part_of_each(nodes[leaves], config.wrong, [seed, _WRONG])[1]]
-        alike = config.within == "parent"
-        group = coarse_nodes(hierarchy, "parent") if alike else np.zeros(hierarchy.num_nodes, dtype=np.int64)
+        if config.within == "parent":
+            group = coarse_nodes(hierarchy, "parent")
+        else:
+            group = np.zeros(hierarchy.num_nodes, dtype=np.int64)
         known[chosen] = _others(nodes[chosen], hierarchy, group, seed)
     coarse = leaves[:0]
     if config.fine is not None:
         later = np.zeros(len(leaves), dtype=bool) if first is None else leaves >= first
-        place = places_of_each(nodes[leaves], [seed, _COARSE], later)
-        coarse = leaves[place >= config.fine]
+        places = places_of_each(nodes[leaves], [seed, _COARSE], later)
+        coarse = leaves[places >= config.fine]
     elif config.coarse:
         coarse = leaves[part_of_each(nodes[leaves], config.coarse, [seed, _COARSE])[1]]
     known[coarse] = coarse_nodes(hierarchy, config.to)[known[coarse]]
@@ -197,28 +279,37 @@ def coarse_nodes(hierarchy: Hierarchy, to: int | str) -> np.ndarray:
             up[child] = parent
     if to == "parent":
         return up
-    names, last = list(hierarchy.level_names or ()), hierarchy.max_depth - 1
-    levels = {"top": 1, **{name: i for i, name in enumerate(names, 1)}}
-    levels = {str(i): i for i in range(1, last + 1)} | levels
+    highest = _level_of(hierarchy, to)
+    nodes = np.arange(hierarchy.num_nodes)
+    for _ in range(hierarchy.max_depth):
+        nodes = np.where(hierarchy.depths[nodes] > highest, up[nodes], nodes)
+    return nodes
+
+
+def _level_of(hierarchy: Hierarchy, to: int | str) -> int:
+    """The number of a level that is given as "top", by its number or by its name. The lowest cannot be meant."""
+    names = list(hierarchy.level_names or ())
+    last = hierarchy.max_depth - 1
+    levels = {str(level): level for level in range(1, last + 1)}
+    levels |= {"top": 1, **{name: level for level, name in enumerate(names, 1)}}
     if str(to) not in levels:
         known = ["parent", "top", *names[:-1]]
+        numbers = f", or a level from 1 to {last}" if last else ""
         raise ConfigError(
-            f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}"
-            f"{f', or a level from 1 to {last}' if last else ''}. Got {to!r}.{nearest(str(to), known)}"
+            f"What coarse labels are known to (labels.to, --coarse-to) must be one of {', '.join(known)}{numbers}. Got {to!r}."
+            f"{nearest(str(to), known)}"
         )
-    found = np.arange(hierarchy.num_nodes)
-    for _ in range(hierarchy.max_depth):
-        found = np.where(hierarchy.depths[found] > levels[str(to)], up[found], found)
-    return found
+    return levels[str(to)]
 
 
 def _others(nodes: np.ndarray, hierarchy: Hierarchy, group: np.ndarray, seed: int) -> np.ndarray:
     """For each leaf another one of its group, by chance; a leaf alone in its group stays."""
-    leaves = hierarchy.leaf_nodes[np.argsort(group[hierarchy.leaf_nodes], kind="stable")]
+    leaves = hierarchy.leaf_nodes[np.argsort(group[hierarchy.leaf_nodes], kind="stable")]  # group by group
     _, first, size = np.unique(group[leaves], return_index=True, return_counts=True)
-    owner = np.repeat(np.arange(len(first)), size)
+    group_at = np.repeat(np.arange(len(first)), size)
     place = np.zeros(hierarchy.num_nodes, dtype=np.int64)
     place[leaves] = np.arange(len(leaves))
-    mine = owner[place[nodes]]
-    step = np.random.default_rng([seed, _OTHER]).integers(1, np.maximum(size[mine], 2))
-    return leaves[first[mine] + (place[nodes] - first[mine] + step) % size[mine]]
+    own = group_at[place[nodes]]
+    step = np.random.default_rng([seed, _OTHER]).integers(1, np.maximum(size[own], 2))
+    within = (place[nodes] - first[own] + step) % size[own]
+    return leaves[first[own] + within]

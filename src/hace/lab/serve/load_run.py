@@ -213,7 +213,7 @@ class Rescored:
     samples: Split  # the samples
     loss: HierarchicalLoss  # what the model was trained with
     outputs: Callable[[], Iterable[Tensor]]  # chunks of the model's raw outputs, anew at every call
-    left_out: int = 0  # validation samples that are labelled above the leaves
+    passed_over: int = 0  # samples labelled above the leaves that the run would have held out, were they not
 
     @property
     def hierarchy(self) -> Hierarchy:
@@ -292,9 +292,9 @@ def rescored(
             raise DataError(f"{source.name} holds images, and {run.folder} was trained on features.")
         check_width(features.num_features, model.weights)  # before the fingerprint, because it says more
     _check_same_data(run, source)
-    samples, left_out = _samples_of(run, source, split, coarse)
+    samples, passed_over = _samples_of(run, source, split, coarse)
     outputs = _outputs_on(model, samples, checkpoint, device, split)
-    return Rescored(run, split, samples, model.loss, outputs, left_out)
+    return Rescored(run, split, samples, model.loss, outputs, passed_over)
 
 
 def _outputs_on(
@@ -379,28 +379,54 @@ def _check_same_data(run: Run, source: Dataset[Any]) -> None:
 
 
 def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tuple[Any, int]:
-    """The samples of a run by name, and how many validation samples are left out: they are labelled above the leaves."""
+    """The samples of a run by name, and how many it would have held out, were they not labelled above the leaves."""
     if split == "test":
         return source["test"], 0
     task = make_task(source, run.config)
-    if split == "val" and coarse and run.config.validation != "split":
-        raise ConfigError(
-            f"coarse labels of {run.folder} are not held out: samples labelled above the leaves train, unless validation is "
-            "the data's own split. Calibrate on other data: --samples PATH (data=)."
-        )
-    if split == "val" and coarse:
-        return source["val"], 0
-    samples = task.val if split == "val" else task.train
-    if samples is None:
+    if split == "train":
+        return task.train, 0
+    if task.val is None:
         raise ConfigError(f"{run.folder} held out no validation samples. Take the split test or train.")
-    return samples, task.left_out if split == "val" else 0
+    if not coarse:
+        return task.val, task.passed_over
+    if run.config.validation == "split":
+        return source["val"], 0
+    raise ConfigError(
+        f"--coarse count must come with samples that the run was not trained on. Got {run.folder}, which "
+        f"{_fate(source['train'])} those labelled above the classes. Calibrate on other data: --samples PATH (data=)."
+    )
 
 
-_COUNTED = "count: an answer below such a label counts as false, which is the safe reading. --coarse drop leaves them out."
-_DROPPED = (
-    "are left out: the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled "
-    "data with both: --samples PATH --coarse count."
+def _fate(samples: Split) -> str:
+    """What a run that holds out a share does with samples of it that are labelled above the classes."""
+    return "was trained on" if samples.groups is None else "has no use for"
+
+
+_ABOUT_CLASSES = (
+    "the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled data with both: "
+    "--samples PATH --coarse count."
 )
+
+
+def _coarse_note(scored: Rescored, counted: bool, held_out: bool) -> str | None:
+    """What became of samples labelled above the classes, of those the run `held_out` or of others."""
+    samples = scored.samples
+    above = len(samples) - len(samples.leaf_only())
+    all_of_them = (
+        f"of {len(samples) + scored.passed_over:,} {scored.split} samples are labelled above the classes"
+    )
+    if counted and above:
+        return (
+            f"{above:,} {all_of_them} and count: an answer below such a label counts as false, which is the safe reading. "
+            "--coarse drop leaves them out."
+        )
+    if held_out and scored.passed_over and scored.run.config.validation != "split":
+        return (
+            f"The run held out {len(samples):,} samples; {scored.passed_over:,} more were chosen, are labelled above the classes, "
+            f"and it {_fate(samples)} them instead: {_ABOUT_CLASSES}"
+        )
+    dropped = above + scored.passed_over
+    return f"{dropped:,} {all_of_them} and are left out: {_ABOUT_CLASSES}" if dropped else None
 
 
 def calibrate_run(
@@ -458,9 +484,7 @@ def calibrate_run(
     count = coarse == "count" or (coarse == "auto" and (data is not None or split == "test"))
     given = {"data": data, "checkpoint": checkpoint, "coarse": count}
     scored = rescored(folder, root=root, split=None if data is not None else split, device=device, **given)
-    fine = scored.samples.leaf_only()
-    used = np.arange(len(scored.samples)) if count else fine
-    above = scored.left_out + len(scored.samples) - len(fine)
+    used = np.arange(len(scored.samples)) if count else scored.samples.leaf_only()
     view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
     found = calibrate_scores(
         torch.cat([view(z) for z in scored.outputs()])[used],
@@ -481,10 +505,9 @@ def calibrate_run(
         prior=prior,
     )
     notes = found.notes
-    if above:
-        total = len(scored.samples) + scored.left_out
-        told = f"{above:,} of {total:,} {scored.split} samples are labelled above the classes"
-        notes += (f"{told} and {_COUNTED if count else _DROPPED}",)
+    note = _coarse_note(scored, count, held_out=data is None and split == "val")
+    if note is not None:
+        notes += (note,)
     if data is None and split == "test":
         notes += ("The test samples were used for calibration: accuracy on them is no longer a fair test.",)
     elif data is None and isinstance(run.config, ProbeConfig) and run.config.patience is not None:

@@ -43,7 +43,7 @@ from hace.lab.runs.process import (
 )
 from hace.lab.runs.result import Outcome, diverged_result, evaluate_outputs, evaluate_run, scored_splits
 from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWriter, read_run, start_run
-from hace.lab.runs.samples import Task, data_of, make_task
+from hace.lab.runs.samples import Task, data_of, make_task, own_split_note, with_own_split
 from hace.lab.train.loop import ProcessGroup, Training, join_processes
 
 LAST = 2  # checkpoints that stay
@@ -63,6 +63,7 @@ def train(
     folder: str | Path,
     *,
     resume: bool = True,
+    own_split: bool = False,
     progress: Start | None = None,
     report: Report | None = None,
     say: Say | None = None,
@@ -75,6 +76,7 @@ def train(
         config: What to do.
         folder: The run directory: new, or the same run. Several hosts must all see it.
         resume: Whether to resume from a checkpoint; otherwise an unfinished run starts over.
+        own_split: Whether to hold out the data's own validation split, where there is one and `config` holds out nothing.
         progress: Called with the images of the whole run and those done before; what it returns is called with the images
             of every step and a note with epoch and loss.
         report: Called with every line of the log.
@@ -90,13 +92,21 @@ def train(
     """
     with join_processes(config.device, config.timeout) as group:
         say = (say or _to_stderr) if group.main else lambda message: None
-        _train_together(group, config, Path(folder), resume, progress if group.main else None, report, say)
+        dataset = data_of(config.data)
+        if own_split:
+            config = with_own_split(dataset, config)
+        if note := own_split_note(dataset, config.validation):
+            say(f"hace: {note}")
+        _train_together(
+            group, config, dataset, Path(folder), resume, progress if group.main else None, report, say
+        )
         return read_run(folder)
 
 
 def _train_together(
     group: ProcessGroup,
     config: TrainConfig,
+    dataset: Dataset[Any],
     folder: Path,
     resume: bool,
     progress: Start | None,
@@ -107,7 +117,6 @@ def _train_together(
     with ExitStack() as stack:
         if note := fallback_note(config.device, group.device):
             say(note)
-        dataset = data_of(config.data)
         task = training_task(dataset, config, group)
         view = Preprocessing.of(task.train, config.image_size)
         data = replace(DataPrint.of(dataset), source={"preprocessing": view.to_dict()})
