@@ -95,11 +95,15 @@ class DataError(HaceError):
     """Arrays, labels or scores that do not fit the hierarchy or each other."""
 
 
-class GroupWarning(UserWarning):
+class DataWarning(UserWarning):
+    """Something about data that is accepted, and perhaps not what was meant."""
+
+
+class GroupWarning(DataWarning):
     """A column looks like groups of samples and is not used."""
 
 
-class ScoreWarning(UserWarning):
+class ScoreWarning(DataWarning):
     """Scores look like another kind than they are read as."""
 
 

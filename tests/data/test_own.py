@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from PIL import Image, ImageOps
 
 import hace
 from hace.cli import main
-from hace.errors import ConfigError, DataError, FormatError, HaceError
+from hace.errors import ConfigError, DataError, DataWarning, FormatError, HaceError
 from tests.data_layouts import write_image
 
 H = hace.Hierarchy.from_edges(
@@ -140,6 +141,73 @@ def test_folders_in_folders_are_a_hierarchy(tmp_path: Path) -> None:
     assert data.hierarchy.leaves == ("beagle", "cat", "husky")
     assert data.hierarchy.path("husky") == ("husky", "dog", "root")
     assert ids(data["test"]) == ["husky"]
+
+
+def test_a_class_in_other_groups_of_another_split_is_pointed_out(tmp_path: Path) -> None:
+    """The group of the second split vanished without a word."""
+    for name in (
+        "train/Vegetables/Leek/a.png",
+        "train/Vegetables/Brown-Cap-Mushroom/b.png",
+        "train/Fruit/Apple/Granny-Smith/c.png",
+        "train/Fruit/Apple/Pink-Lady/d.png",
+        "test/Vegetables/Leek/e.png",
+        "test/Vegetables/Mushroom/Brown-Cap-Mushroom/f.png",
+    ):
+        write_image(tmp_path / name)
+    words = (
+        r"1 of 4 classes lies in other groups of test than of train: train/Vegetables/Brown-Cap-Mushroom and "
+        r"test/Vegetables/Mushroom/Brown-Cap-Mushroom\. The groups of train are used\. .*--hierarchy"
+    )
+    with pytest.warns(DataWarning, match=words):
+        data = hace.load_dataset("folders", tmp_path)
+    assert data.hierarchy.path("Brown-Cap-Mushroom") == ("Brown-Cap-Mushroom", "Vegetables")
+    write_image(tmp_path / "test/Fruit/Aple/Pink-Lady/g.png")
+    with pytest.warns(DataWarning, match=r"2 of 4 classes lie in .* 'Aple' and 'Apple' differ by one letter"):
+        hace.load_dataset("folders", tmp_path)
+    given = hace.Hierarchy.from_paths(
+        [
+            ("Vegetables", "Leek"),
+            ("Vegetables", "Brown-Cap-Mushroom"),
+            ("Apple", "Granny-Smith"),
+            ("Apple", "Pink-Lady"),
+        ]
+    )
+    hace.load_dataset("folders", tmp_path, hierarchy=given)  # folders say nothing of its groups
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "alike"),
+    [
+        ("Apple", "Aple", True),
+        ("Apple", "Apples", True),
+        ("Apple", "apple", True),
+        ("Golden_Apples", "golden Aples", True),
+        ("001.Apple", "002.Apple", False),
+        ("Apple", "Appel", False),
+        ("Boeing 737", "Boeing 747", False),
+        ("group a", "group b", False),
+        ("Ara", "Ada", False),
+    ],
+)
+def test_groups_that_differ_by_one_letter(one: str, other: str, alike: bool, tmp_path: Path) -> None:
+    for name in (f"{one}/x/1.png", f"{one}/y/2.png", f"{other}/z/3.png", "pears/1.png", "peers/1.png"):
+        write_image(tmp_path / name)  # pears and peers are classes, whose names may be alike
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        hace.load_dataset("folders", tmp_path)
+    said = [str(warning.message) for warning in caught]
+    assert len(said) == alike
+    assert all("differ by one letter" in text and repr(one) in text and repr(other) in text for text in said)
+
+
+def test_folders_beside_the_splits_are_pointed_out(photos: Path) -> None:
+    write_image(photos / "unlabelled" / "x" / "1.png")
+    (photos / "notes").mkdir()
+    (photos / ".thumbnails").mkdir()
+    write_image(photos / ".thumbnails" / "1.png")
+    with pytest.warns(DataWarning, match=r"photos: 'unlabelled' holds images and is not read") as caught:
+        hace.load_dataset("folders", photos, hierarchy=H)
+    assert len(caught) == 1
 
 
 @pytest.mark.parametrize(

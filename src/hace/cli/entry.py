@@ -19,7 +19,7 @@ from cyclopts import App, CycloptsError, Group
 
 from hace import __version__
 from hace.cli.engine import build_app, in_one_line
-from hace.errors import ConfigError, GroupWarning, HaceError, ScoreWarning, nearest, printable, shorten
+from hace.errors import ConfigError, DataWarning, HaceError, nearest, printable, shorten
 from hace.files.reading import out_of_memory, reason
 
 DESCRIPTION = """\
@@ -39,7 +39,6 @@ hace, 130 stopped by Ctrl-C, 143 by SIGTERM.
 HACE_MAX_MEMORY=4G raises the limit of 1 GiB on the memory of an input file; HACE_TRACEBACK=1 shows the traceback of a bug.
 """
 
-WARNINGS = (GroupWarning, ScoreWarning)
 
 MAKE, USE, COMPARE, PARTS = (
     Group(name, sort_key=place) for place, name in enumerate(("Make a model", "Use it", "Compare", "Parts"))
@@ -137,8 +136,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             raise ConfigError(_unknown_command(argv[0]))
         memory = "" if command is None else command.memory
         with warnings.catch_warnings():
-            for category in WARNINGS:
-                warnings.simplefilter("default", category)
+            warnings.simplefilter("default", DataWarning)
             warnings.showwarning = _shown(warnings.showwarning)
             parsed(argv)()
         sys.stdout.flush()  # a closed pipe shows here, not when the interpreter shuts down
@@ -162,7 +160,7 @@ def _shown(others: Callable[..., None]) -> Callable[..., None]:
     """How warnings are shown: those about data as lines of the command."""
 
     def show(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
-        if issubclass(category, WARNINGS):
+        if issubclass(category, DataWarning):
             print(f"hace: warning: {printable(str(message))}", file=sys.stderr)
         else:
             others(message, category, *where, **more)

@@ -20,6 +20,7 @@ from hace.files.writing import without_nan
 from hace.lab.runs.config import LossConfig, ProbeConfig
 
 if TYPE_CHECKING:
+    from hace.lab.probe import Sources
     from hace.lab.probe_table import ProbeTable
     from hace.lab.runs.run import Run
 
@@ -96,11 +97,12 @@ def probe(
     losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.name: base.loss}
     rates = list(dict.fromkeys(lr)) or [base.lr]
     asked = any("validation" in layer for layer in (*layers, given))
-    (source,) = load_sources([base]).values()
+    sources = load_sources([base])
+    (source,) = sources.values()
     base = base if asked else with_own_split(source, base)
     if note := own_split_note(source, base.validation):
         print(f"hace: {note}", file=sys.stderr)
-    runs = make_runs(out, base, losses, rates, range(base.seed, base.seed + seeds))
+    runs = make_runs(out, base, sources, losses, rates, range(base.seed, base.seed + seeds))
     table = ProbeTable(runs)
     for note in table.notes():
         print(f"hace: {note}", file=sys.stderr)
@@ -146,12 +148,13 @@ def base_config(
 def make_runs(
     out: Path,
     base: ProbeConfig,
+    sources: Sources,
     losses: Mapping[str, LossConfig],
     rates: Sequence[float],
     seeds: Sequence[int],
 ) -> dict[str, list[Run]]:
     """Every loss at every rate and seed, made or read; several rates become part of the titles."""
-    from hace.lab.probe import load_sources, passes, run_folder, run_pass
+    from hace.lab.probe import passes, run_folder, run_pass
     from hace.lab.runs.process import progress
     from hace.lab.runs.run import read_run
 
@@ -161,7 +164,6 @@ def make_runs(
             title = name if len(rates) < 2 else f"{name}, lr {rate:g}"
             configs[title] = [replace(base, loss=loss, lr=rate, seed=seed) for seed in seeds]
     together = [config for own in configs.values() for config in own]
-    sources = load_sources([base])
     with progress("probes", "epochs") as start:
         step = start(len(together) * base.epochs, 0)
         for work in passes(together, sources):

@@ -14,8 +14,9 @@ from hace.data.camera_traps import load_camera_traps
 from hace.data.class_folders import load_cars, load_cub200
 from hace.data.dataset import Dataset
 from hace.data.feature_files import load_features
+from hace.data.folders import load_folders
 from hace.data.loading import HierarchyLike
-from hace.data.own_lists import load_folders, load_manifest, load_texts
+from hace.data.own_lists import load_manifest, load_texts
 from hace.data.published import load_aircraft, load_cifar100, load_nabirds
 from hace.data.synthetic import synthetic_features, synthetic_images
 from hace.errors import ConfigError, DataError, FormatError, nearest

@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hace.data.dataset import Dataset
+from hace.data.folders import load_folders
 from hace.data.loading import HierarchyLike, chosen_hierarchy
-from hace.data.own_lists import load_folders
 from hace.data.split import Samples
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy

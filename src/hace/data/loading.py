@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.data.split import Split
+from hace.data.split import Samples, Split
 from hace.data.splitting import in_two_splits
 from hace.errors import ConfigError, DataError, GroupWarning, listed, nearest
 from hace.formats import read_hierarchy
@@ -128,6 +128,12 @@ def check_disjoint(name: str, splits: Mapping[str, Sequence[str]]) -> None:
             f"{name}: every image must be in one split. {len(shared):,} are in two; the first is {sample!r}, in {first!r} and "
             f"{second!r}. A test on training images says nothing."
         )
+
+
+def check_files_disjoint(name: str, splits: Mapping[str, Samples]) -> None:
+    """Refuse a file that is in two splits or twice in one, links followed; messages call the dataset `name`."""
+    files = {split: list(map(os.path.realpath, samples.paths or ())) for split, samples in splits.items()}
+    check_disjoint(name, files)
 
 
 def group_column(names: Iterable[str], chosen: str | None, source: str) -> str | None:

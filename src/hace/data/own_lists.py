@@ -1,4 +1,4 @@
-"""Your own images, in a folder for each class or in a CSV list, and your own texts, in a table; labels are at any level."""
+"""Your own images, in a CSV list, and your own texts, in a table; labels are at any level."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
@@ -16,127 +16,21 @@ from hace.data.loading import (
     LABEL_OPTION,
     HierarchyLike,
     check_classes,
-    check_disjoint,
     check_exist,
+    check_files_disjoint,
     chosen_hierarchy,
     group_column,
-    image_files,
-    nodes_of,
 )
-from hace.data.small_copies import small_copies
 from hace.data.split import Samples, Split
 from hace.data.splitting import ordered_splits, split_name, with_test
-from hace.errors import DataError, FormatError, HaceError, listed, nearest
+from hace.errors import DataError, FormatError, listed, nearest
 from hace.files.documents import read_rows
-from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.names import composed, known_names, label_nodes, unknown_name_hint
+from hace.hierarchy.names import known_names, label_nodes
 
-SPLIT_FOLDERS = ("train", "val", "valid", "validation", "test")
-_FOLDERS = (
-    "Expected a folder for each class with its images, such as husky/1.jpg, directly or below train/ and test/ (and val/, "
-    "if there is one)."
-)
 COLUMNS = ("path", "label", "split")
 MAX_DIGITS = 18
 _COLUMNS = "Expected a header line with the columns path, label and, if there are several splits, split."
-
-
-def load_folders(
-    root: Path,
-    hierarchy: HierarchyLike = None,
-    root_node: bool | None = None,
-    *,
-    allow_empty: bool = False,
-    test: float = 0.0,
-    pixels: int | None = None,
-) -> Dataset[Samples]:
-    """Images in folders named after what they show, directly below `root` or below its train/, val/ and test/.
-
-    An image's folder is the id or unique name of a node at any level. Without a hierarchy, folders inside folders are the
-    hierarchy. `test` is a share of each class to hold out where there is no folder test/; the same images every time.
-    `pixels` is the side of square copies to train on, which are made once, cached in `root` and kept in memory.
-    """
-    if not root.is_dir():
-        raise DataError(f"{root}: the folder does not exist. {_FOLDERS}")
-    parts = _parts(root)
-    h = chosen_hierarchy(hierarchy, root_node, lambda: _own(next(iter(parts.values()))))
-    splits = {}
-    for split, folder in parts.items():
-        images = image_files(folder)
-        if not images:
-            raise DataError(f"{folder}: must hold images. Got none. {_FOLDERS}")
-        if loose := [image for image in images if "/" not in image]:
-            raise DataError(f"{folder / loose[0]}: every image must be in the folder of a class. {_FOLDERS}")
-        if not allow_empty:
-            _check_filled(folder, images)
-        labels = [_label(PurePosixPath(image).parent, h) for image in images]
-        _check_known(folder, images, labels, h)
-        names = [image if folder == root else f"{split}/{image}" for image in images]
-        nodes, paths = nodes_of(labels, h, str(folder)), [folder / image for image in images]
-        splits[split] = Samples(h, nodes, names, paths=paths)
-    if not allow_empty:
-        check_classes(str(root), h, splits.values())
-    _check_links(str(root), splits)
-    if pixels is not None:
-        splits = small_copies(splits, pixels, root)
-    return Dataset(root.resolve().name, h, with_test(splits, test, str(root)))
-
-
-def _parts(root: Path) -> dict[str, Path]:
-    """The folders of the splits by name; the folder itself where it has none."""
-    found: dict[str, Path] = {}
-    for name in SPLIT_FOLDERS:
-        if (root / name).is_dir():
-            split = split_name(name)
-            if split in found and not (root / name).samefile(found[split]):  # Windows and macOS ignore case
-                raise DataError(
-                    f"{root}: the split {split!r} must be one folder. Got {found[split].name} and {name}."
-                )
-            found.setdefault(split, root / name)
-    return {split: found[split] for split in ordered_splits(found)} or {"train": root}
-
-
-def _check_links(name: str, splits: dict[str, Samples]) -> None:
-    """Refuse a file that is in two splits, links followed."""
-    files = {split: [str(path.resolve()) for path in s.paths or ()] for split, s in splits.items()}
-    check_disjoint(name, files)
-
-
-def _own(folder: Path) -> Hierarchy:
-    try:
-        return read_hierarchy(folder, "folder")
-    except HaceError:  # a name twice, such as a class with its group's: then paths are ids
-        return read_hierarchy(folder, "folder", ids="path")
-
-
-def _label(folder: PurePosixPath, h: Hierarchy) -> str:
-    """The node of an image's folder: by its path, else by its name."""
-    whole = composed(str(folder))
-    return whole if whole in known_names(h) else composed(folder.name)
-
-
-def _check_known(folder: Path, images: list[str], labels: list[str], h: Hierarchy) -> None:
-    """Refuse folders that are not a class, by name; lists are refused by row."""
-    known = known_names(h)
-    wrong = [i for i, label in enumerate(labels) if label not in known]
-    if wrong:
-        raise DataError(
-            f"{(folder / images[wrong[0]]).parent}: the folder must be a class of the hierarchy, by id or unique name."
-            f"{unknown_name_hint(h, labels[wrong[0]])} {len(wrong):,} of {len(images):,} images are in such folders."
-        )
-
-
-def _check_filled(folder: Path, images: list[str]) -> None:
-    """Refuse class folders without images, at the ends of the tree."""
-    filled = {str(parent) for image in images for parent in PurePosixPath(image).parents}
-    inside = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_dir())
-    shown = [path.as_posix() for path in inside if not any(part[0] == "." for part in path.parts)]
-    if empty := [name for name in shown if name not in filled]:
-        raise DataError(
-            f"{folder}: every class folder must have images. {len(empty)} have none; the first is {empty[0]!r}. Fill or remove "
-            "them, or allow it with -o allow_empty=true (allow_empty=True)."
-        )
 
 
 def load_manifest(
@@ -170,7 +64,7 @@ def load_manifest(
         grouped = None if groups is None else np.array([rows[i][3] for i in chosen])
         paths = [folder / there[i] for i in chosen]
         splits[split] = Samples(h, nodes[chosen], names, paths=paths, groups=grouped)
-    _check_links(str(root), splits)
+    check_files_disjoint(str(root), splits)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     return Dataset(root.stem, h, with_test(splits, test, str(root)))
