@@ -218,7 +218,7 @@ def _pairs_alike(folders: Iterable[PurePosixPath]) -> list[tuple[PurePosixPath, 
     """
     by_spelling: dict[tuple[PurePosixPath, str], list[PurePosixPath]] = defaultdict(list)
     for folder in sorted(folders):
-        name = folder.name.casefold()
+        name = " ".join(_words(folder.name))
         for spelling in {name, *(name[:i] + name[i + 1 :] for i in range(len(name)))}:
             by_spelling[folder.parent, spelling].append(folder)
     pairs = {
@@ -230,12 +230,16 @@ def _pairs_alike(folders: Iterable[PurePosixPath]) -> list[tuple[PurePosixPath, 
     return sorted(pair for pair in pairs if _look_alike(pair[0].name, pair[1].name))
 
 
+def _words(name: str) -> list[str]:
+    return _BETWEEN_WORDS.split(name.casefold())
+
+
 def _look_alike(one: str, other: str) -> bool:
     """Whether two names are different spellings of one: a letter more, less or other in one of their words, or another case."""
     if one == other:
         return False
-    words = _BETWEEN_WORDS.split(one.casefold())
-    others = _BETWEEN_WORDS.split(other.casefold())
+    words = _words(one)
+    others = _words(other)
     differing = [pair for pair in zip(words, others, strict=False) if pair[0] != pair[1]]
     if len(words) != len(others) or len(differing) > 1:
         return False

@@ -15,8 +15,8 @@ import numpy as np
 
 from hace.data import Samples
 from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
+from hace.data.folders import load_folders
 from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
-from hace.data.own_lists import load_folders
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import Parquet
 from hace.files.documents import read_rows
