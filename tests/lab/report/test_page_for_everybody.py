@@ -34,7 +34,7 @@ SCREENS = {"phone": (390, 844), "desktop": (1440, 900)}
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two questions about one taxonomy, as in the demo: all labels, and most of them coarse."""
     folder, h = tmp_path_factory.mktemp("study"), animals_hierarchy()
-    few = {"seeds": (0, 1), "rates": (1.0, 2.0, 4.0), "samples": 610, "dataset": "animals"}
+    few = {"seeds": (0, 1, 2, 3), "rates": (1.0, 2.0, 4.0), "samples": 610, "dataset": "animals"}
     skills = {"sce": 3.0, "hace": 3.2, "hxe_0.2": 2.8, "sce_paths": 3.1, "hace_shuffled": 2.9}
     records = fair_records(folder / "runs", h, skills, **few)  # type: ignore[arg-type]
     coarse = {"sce": 2.2, "hace": 2.4, "hxe_0.2": 2.0, "sce_paths": 2.6, "sce_drop": 1.5}
