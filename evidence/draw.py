@@ -1,6 +1,6 @@
 """The pictures of docs/when-it-helps.md and docs/results.md, from the kept results: python evidence/draw.py
 
-Each mark is one row of an effects.csv: a difference in top-1 accuracy or severity with its 95% interval. The picture is drawn
+Each mark is one row of an effects.csv: a difference in top-1 accuracy or levels off with its 95% interval. The picture is drawn
 twice, the second time for screens as narrow as a phone's.
 """
 
@@ -116,8 +116,8 @@ PANELS = (
     ),
     Panel(
         "Otherwise: milder mistakes?",
-        "severity in levels, minus cross-entropy",
-        "severity",
+        "levels off, minus cross-entropy",
+        "levels off",
         False,
         tuple(METHODS)[1:],
         FINE,
@@ -213,18 +213,18 @@ def picture(narrow: bool) -> Figure:
 
 
 def every_method(study: str) -> Figure:
-    """Accuracy against severity, a mark per method; those of `NAMED` have their intervals."""
+    """Accuracy against levels off, a mark per method; those of `NAMED` have their intervals."""
     from matplotlib import pyplot as plt
 
     with (RESULTS / study / "effects.csv").open(encoding="utf-8", newline="") as file:
         found = {
             (row["method"], row["metric"]): Effect(*(float(row[c]) for c in ("difference", "low", "high")))
             for row in csv.DictReader(file)
-            if row["minus"] == "cross-entropy" and row["metric"] in ("top-1", "severity")
+            if row["minus"] == "cross-entropy" and row["metric"] in ("top-1", "levels off")
         }
     figure, axis = plt.subplots(figsize=(7.6, 4.6), layout="constrained")
     for method in dict.fromkeys(method for method, _ in found):
-        x, y = found[method, "top-1"], found[method, "severity"]
+        x, y = found[method, "top-1"], found[method, "levels off"]
         if x.value < SHOWN:
             continue
         colour = METHODS.get(method, ("", "#555555", ""))[1] if method in NAMED else "#b9c0bd"
@@ -245,7 +245,7 @@ def every_method(study: str) -> Figure:
     axis.axvline(0, color="#333333", lw=0.8)
     axis.axhline(0, color="#333333", lw=0.8)
     axis.set_xlabel("top-1 in points, minus cross-entropy (right: more accurate)", fontsize=8.5)
-    axis.set_ylabel("severity in levels, minus cross-entropy (down: milder)", fontsize=8.5)
+    axis.set_ylabel("levels off, minus cross-entropy (down: milder)", fontsize=8.5)
     for side in ("top", "right"):
         axis.spines[side].set_visible(False)
     return figure

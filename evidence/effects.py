@@ -57,7 +57,7 @@ def metrics(results: Results) -> list[Metric]:
     known = [m for m in HEADLINES if m.title not in ("HD@20", "iF1", "full path", "AURC")]
     levels = accuracy_by_level(h)
     known += [replace(metric, title=f"accuracy, {metric.title}") for metric in levels[:-1]]
-    known += [replace(SPECIFICITY, title="detail at 95%")] if levels else []
+    known += [replace(SPECIFICITY, title="specificity at 95%")] if levels else []
     # A class that is alone below its parent has no label to lose: its parent's says as much.
     if h is not None and not has_siblings(h)[h.leaf_nodes].all():
         known.append(replace(WITH_SIBLINGS, title="top-1, classes with siblings"))

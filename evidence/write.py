@@ -1,4 +1,4 @@
-"""Bring the kept results into the docs: python evidence/write.py [--check]
+"""Bring the committed results into the docs: python evidence/write.py [--check]
 
 A page asks for a table with a pair of comments, and everything between them is rewritten:
 
@@ -30,6 +30,7 @@ import json
 import re
 import shlex
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +46,13 @@ RESULTS = HERE / "results"
 QUOTED = HERE / "quoted.json"
 PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md")))
 DETAIL = " (detail)"  # the report's columns of intervals
+SHOWN = {  # what pages call some columns
+    "severity": "levels off",
+    "Δ severity": "Δ levels off",
+    "detail at 95%": "specificity at 95%",
+    "tried": "settings tried",
+    "candidates": "settings tried",
+}
 EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "[measured anew](when-it-helps.md#all-labels-are-fine)"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
@@ -79,13 +87,13 @@ def main() -> None:
             json.dumps(now, indent=1, ensure_ascii=False, sort_keys=True) + "\n", encoding="utf-8"
         )
     if check and stale:
-        sys.exit(f"{', '.join(stale)} must show the kept results. Run: make results")
+        sys.exit(f"{', '.join(stale)} must show the committed results. Run: make results")
     print("unchanged" if not stale else f"rewritten: {', '.join(stale)}")
 
 
 def written(page: str, shown: dict[str, str], now: dict[str, str]) -> str:
     """A page with its tables as the results have them, and with the quotes of now in place of those shown."""
-    page = _BLOCK.sub(lambda found: f"{found[1]}{table(found['request'])}{found[4]}", page)
+    page = _BLOCK.sub(lambda block: f"{block[1]}{table(block['request'])}{block[4]}", page)
     return _PART.sub(lambda part: _requoted(part, shown, now), page)
 
 
@@ -102,18 +110,18 @@ def quoted(part: re.Match[str], shown: dict[str, str]) -> list[tuple[str, tuple[
     """The names at the start of a part, and the places in the page where each is shown, in the same order."""
     # Tables and comments become spaces, so that no place is found in them.
     plain = re.compile(f"{_BLOCK.pattern}|<!--.*?-->", re.DOTALL)
-    text = plain.sub(lambda found: " " * len(found[0]), part[0])
+    text = plain.sub(lambda other: " " * len(other[0]), part[0])
     places, end = [], 0
     for name in _listed(part["names"], ","):
         if name not in shown:
             raise SystemExit(f"quotes.toml must have {name!r}. Got {', '.join(map(repr, shown))}.")
-        found = re.compile(rf"(?<![\w.+-]){re.escape(shown[name])}(?!\w|\.\d)").search(text, end)
-        if found is None:
+        place = re.compile(rf"(?<![\w.+-]){re.escape(shown[name])}(?!\w|\.\d)").search(text, end)
+        if place is None:
             raise SystemExit(
                 f"A part of results must show {shown[name]!r}, the quote {name!r}, in its place:\n{part[0]}"
             )
-        end = found.end()
-        places.append((name, (part.start() + found.start(), part.start() + end)))
+        end = place.end()
+        places.append((name, (part.start() + place.start(), part.start() + end)))
     return places
 
 
@@ -126,46 +134,57 @@ def table(request: str) -> str:
     rows = [row for row in _rows(path) if all(row.get(column) == value for column, value in where.items())]
     if not rows:
         raise SystemExit(f"{path} must have rows{f' where {where}' if where else ''}. Got none.")
+    rows = _arranged(rows, path, options, where.get("labels", "all labels"))
+    _withhold(rows, path)
+    columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
+    by_name = {row[columns[0]]: row for row in rows}
+    chosen = _listed(options.get("rows"), ";")
+    _require_all(path, columns, rows[0])
+    _require_all(path, chosen, by_name)
+    details = options.get("intervals", "yes") != "no"
+    lines = [[_header(column) for column in columns], ["---"] * len(columns)]
+    for row in [by_name[name] for name in chosen] or rows:
+        lines.append([_cell(row, column, details) for column in columns])
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def _arranged(
+    rows: list[dict[str, str]], path: Path, options: dict[str, str], labels: str
+) -> list[dict[str, str]]:
+    """The rows as a page shows them: those of an effects.csv by method, others as they are."""
     if path.name == "effects.csv":
         out = withheld(path.parent.name)
         for row in rows:
             if (row["labels"], row["method"], row["metric"]) in out:
                 row |= {"first": "", "difference": ANEW}
     if "metrics" in options:
-        ended = at_edge(path.parent, where.get("labels", "all labels"))
-        rows = _by_method(rows, _listed(options["metrics"], ";"), ended)
-    elif "by" in options:
-        rows = _by_labels(rows, path.parent)
-    elif path.name.startswith("labels-"):
+        return _by_method(rows, _listed(options["metrics"], ";"), at_edge(path.parent, labels))
+    if "by" in options:
+        return _by_labels(rows, path.parent)
+    if path.name.startswith("labels-"):
         _mark_edges(rows, path.parent)
-    _withhold(rows, path)
-    details = options.get("intervals", "yes") != "no"
-    columns = _listed(options.get("columns"), ",") or [c for c in rows[0] if not c.endswith(DETAIL)]
-    by_name = {row[columns[0]]: row for row in rows}
-    chosen = _listed(options.get("rows"), ";")
-    for known, wanted in ((rows[0], columns), (by_name, chosen)):
-        missing = [item for item in wanted if item not in known]
-        if missing:
-            raise SystemExit(f"{path} must have {missing[0]!r}. Got {', '.join(map(repr, known))}.")
-    lines = [[_header(column) for column in columns], ["---"] * len(columns)]
-    shown = [by_name[row] for row in chosen] or rows
-    lines += [[_cell(row, column, details) for column in columns] for row in shown]
-    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+    return rows
+
+
+def _require_all(path: Path, wanted: list[str], known: Mapping[str, object]) -> None:
+    """Refuse columns or rows that a file does not have."""
+    for name in wanted:
+        if name not in known:
+            raise SystemExit(f"{path} must have {name!r}. Got {', '.join(map(repr, known))}.")
 
 
 def _withhold(rows: list[dict[str, str]], path: Path) -> None:
     """Empty the cells of a table of methods or of labels whose results are being measured anew."""
     for labels, method, metric in withheld(path.parent.name):
-        for row in rows if path.name.startswith("labels-") else ():
-            if row["method"] == method and metric == "top-1" and labels in row:
+        for row in rows:
+            if row.get("method") != method:
+                continue
+            if path.name.startswith("labels-") and metric == "top-1" and labels in row:
                 row |= {labels: ANEW, labels + DETAIL: ""}
-        for row in rows if path.name.startswith("methods-") else ():
-            if row["method"] == method and labels == "all labels":
-                row |= {
-                    c: ANEW if c.startswith(metric) and not c.endswith(DETAIL) else ""
-                    for c in row
-                    if c.startswith(metric)
-                }
+            if path.name.startswith("methods-") and labels == "all labels":
+                for column in row:
+                    if column.startswith(metric):
+                        row[column] = "" if column.endswith(DETAIL) else ANEW
 
 
 def at_edge(study: Path, labels: str) -> set[str]:
@@ -175,14 +194,14 @@ def at_edge(study: Path, labels: str) -> set[str]:
     if not rates:
         return set()
     factors = {method.title: method.rate_factor for method in METHODS.values()}
-    found = set()
+    ended = set()
     for path in study.glob(f"methods-*{ending}"):
         for row in _rows(path):
             chosen = [float(rate) for rate in re.findall(r"(?:rate|to) ([\d.]+)", _rate_part(row["chosen"]))]
             factor = factors.get(row["method"], 1.0)
             if chosen and (min(chosen) <= min(rates) * factor or max(chosen) >= max(rates) * factor):
-                found.add(row["method"])
-    return found
+                ended.add(row["method"])
+    return ended
 
 
 def _searched_rates(about: Path) -> list[float]:
@@ -193,7 +212,7 @@ def _searched_rates(about: Path) -> list[float]:
 
 
 def _rate_part(chosen: str) -> str:
-    """Of "d 0.5, rate 8 to 32, decay 0 to 0.0001" the part about the rate."""
+    """Of "dilution 0.5, rate 8 to 32, decay 0 to 0.0001" the part about the rate."""
     return next((part for part in chosen.split(", ") if part.startswith("rate ")), "")
 
 
@@ -231,7 +250,7 @@ def quote(name: str, quotes: dict[str, dict[str, Any]]) -> str:
         )
     if len(rows) != 1:
         raise SystemExit(f"The quote {name!r} must match one row of {wanted['from']}. Got {len(rows)}.")
-    return re.sub(r"{([^}]+)}", lambda found: rows[0][found[1]], wanted["show"])
+    return re.sub(r"{([^}]+)}", lambda column: rows[0][column[1]], wanted["show"])
 
 
 def withheld(study: str) -> set[tuple[str, str, str]]:
@@ -243,13 +262,13 @@ def withheld(study: str) -> set[tuple[str, str, str]]:
 
 def unquoted(page: str, shown: dict[str, str]) -> list[str]:
     """Numbers with a sign or a decimal point in the parts about results that come from none; code and d = 0.5 aside."""
-    found = []
+    numbers = []
     for part in _PART.finditer(page):
         text = _requoted(part, shown, dict.fromkeys(shown, " "))
         for other in (_BLOCK, _CODE, _SETTING, re.compile(r"\]\([^)]*\)|<!--.*?-->", re.DOTALL)):
             text = other.sub(" ", text)
-        found += _MEASURED.findall(text)
-    return found
+        numbers += _MEASURED.findall(text)
+    return numbers
 
 
 def _rows(path: Path) -> list[dict[str, str]]:
@@ -259,27 +278,29 @@ def _rows(path: Path) -> list[dict[str, str]]:
 
 def _by_method(effects: list[dict[str, str]], metrics: list[str], ended: set[str]) -> list[dict[str, str]]:
     """The effects of each method side by side."""
-    found: dict[str, dict[str, str]] = {}
+    methods: dict[str, dict[str, str]] = {}
     titles = dict.fromkeys(metrics, "")
     for effect in effects:
         name, metric = effect["method"], effect["metric"]
-        row = found.setdefault(name, {"method": name + (EDGE if name in ended else "")})
+        row = methods.setdefault(name, {"method": name + (EDGE if name in ended else "")})
         if metric == metrics[0]:
             row[metric] = effect["first"]
         if metric in metrics:
             titles[metric] = f"Δ {metric}{SEEDS_ONLY if _over_seeds(effect) else ''}"
             row[titles[metric]] = _difference(effect)
-    return [{name: row[name] for name in ("method", metrics[0], *titles.values())} for row in found.values()]
+    return [
+        {name: row[name] for name in ("method", metrics[0], *titles.values())} for row in methods.values()
+    ]
 
 
 def _by_labels(effects: list[dict[str, str]], study: Path) -> list[dict[str, str]]:
     """The effects of each method on every kind of labels."""
-    found: dict[str, dict[str, str]] = {}
+    methods: dict[str, dict[str, str]] = {}
     for effect in effects:
         labels, name = effect["labels"], effect["method"]
-        row = found.setdefault(name, {"method": name})
+        row = methods.setdefault(name, {"method": name})
         row[labels] = _difference(effect) + (EDGE if {name, "cross-entropy"} & at_edge(study, labels) else "")
-    return list(found.values())
+    return list(methods.values())
 
 
 def _difference(effect: dict[str, str]) -> str:
@@ -300,7 +321,7 @@ def _header(column: str) -> str:
     shown = shown.replace("% wrong within parent", "% wrong, same group").replace(
         "% wrong any", "% wrong, any"
     )
-    return {"tried": "candidates"}.get(shown, shown.replace("% parent", "% coarse"))
+    return SHOWN.get(shown, shown.replace("% parent", "% coarse"))
 
 
 def _listed(text: str | None, separator: str) -> list[str]:

@@ -270,7 +270,7 @@ def test_searches_that_ended_at_the_edge_are_marked(tmp_path: Path, monkeypatch:
         encoding="utf-8",
     )
     assert write.table("labels-x-fair.csv").splitlines() == [
-        "| method | all labels | 1 per class | candidates |",
+        "| method | all labels | 1 per class | settings tried |",
         "| --- | --- | --- | --- |",
         "| cross-entropy | 70 [69, 71] ‡ | 30 [29, 31] | 6 |",
         "| HACE | 71 [70, 72] | 31 [30, 32] ‡ | 6 |",

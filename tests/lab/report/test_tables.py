@@ -82,7 +82,7 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
         assert entry.detail == f"[{100 * drawn.low:.2f}, {min(100 * drawn.high, 100):.2f}]"
         results_on_disk = [json.loads((r.run.folder / "result.json").read_text()) for r in mine if r.run]
         severity = [d["metrics"]["leaves"]["severity"] for d in results_on_disk]
-        assert row(table, title)["severity ↓"].text == f"{sum(severity) / 3:.3f}"
+        assert row(table, title)["levels off ↓"].text == f"{sum(severity) / 3:.3f}"
         assert row(table, title)["seeds"].text == "3"
 
 
@@ -148,7 +148,9 @@ def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results
             assert row(table, "cross-entropy")[f"{title}{suffix} ↓"].text == f"{100 * np.mean(values):.2f}"
 
 
-def test_severity_interval_divides_distances_by_mistakes(records: list[Record], results: Results) -> None:
+def test_the_interval_of_levels_off_divides_distances_by_mistakes(
+    records: list[Record], results: Results
+) -> None:
     mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
     above, below = [], []
     for record in mine:
@@ -158,7 +160,7 @@ def test_severity_interval_divides_distances_by_mistakes(records: list[Record], 
         above.append([float(d) if w else 0.0 for d, w in zip(arrays["distance"], wrong, strict=True)])
         below.append([float(w) for w in wrong])
     drawn = interval(np.array(above), np.array(below))
-    entry = row(headline_table(results.scores[FAIR]), "cross-entropy")["severity ↓"]
+    entry = row(headline_table(results.scores[FAIR]), "cross-entropy")["levels off ↓"]
     assert entry.detail == f"[{drawn.low:.3f}, {drawn.high:.3f}]"
 
 
@@ -176,7 +178,7 @@ def test_fair_protocol_takes_the_dilution_that_was_best_on_held_out_samples(tmp_
     ]
     chosen = chosen_runs(runs_table(records))
     assert list(chosen["dilution"]) == [0.7, 0.7]
-    assert methods_table(chosen)["settings"]["hace"] == "d 0.7, rate 4"
+    assert methods_table(chosen)["settings"]["hace"] == "dilution 0.7, rate 4"
 
 
 def test_what_is_missing_is_said(results: Results) -> None:

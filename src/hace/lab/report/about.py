@@ -118,7 +118,7 @@ def _run_text(record: Record) -> str:
         shown(key.dataset),
         shown(key.model),
         method_title(key.method),
-        "" if key.dilution is None else f"d {key.dilution:g}",
+        "" if key.dilution is None else f"dilution {key.dilution:g}",
         f"seed {key.seed}",
         f"rate {record.lr:g}" if record.lr == record.lr else "",
         record.stage,

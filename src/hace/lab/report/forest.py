@@ -88,7 +88,7 @@ class Forest:
                 "difference": [Entry(str(line["difference"]), str(line["interval"])) for line in lines],
                 self.metric.title: [line["mean"] for line in lines],
                 "p": [line["p"] for line in lines],
-                "candidates": [line["tried"] for line in lines],
+                "settings tried": [line["tried"] for line in lines],
                 "chosen": [line["settings"] for line in lines],
             }
         )

@@ -215,7 +215,7 @@ def labels_table(question: LabelQuestion, metric: Metric = HEADLINES[0], only: s
     for condition, there in scores.items():
         columns[question.heading(condition)] = score_column(there, metric, methods, states=True)
     chosen = pd.concat([there.runs for there in scores.values()])
-    columns["tried"] = [tried_text(chosen[chosen["method"] == method]) for method in methods]
+    columns["settings tried"] = [tried_text(chosen[chosen["method"] == method]) for method in methods]
     states = [f"{c.labels}: {question.words(c)}" for c in question.conditions if c.labels]
     remarks = (
         *([f"{'; '.join(states)}."] if states else []),

@@ -228,7 +228,7 @@ WITH_SIBLINGS = Metric((DERIVED, SIBLINGS), "top-1", columns=_right_with_sibling
 HEADLINES = (
     Metric(TOP1, "top-1", columns=_right),
     TOP5_ACCURACY,
-    Metric(LEVELS_OFF.key, "severity", percent=False, higher=False, columns=_levels_off),
+    Metric(LEVELS_OFF.key, "levels off", percent=False, higher=False, columns=_levels_off),
     Metric(DISTANCE.key, "HD@1", percent=False, higher=False, columns=_distance),
     Metric(("leaves", "HD@5"), "HD@5", percent=False, higher=False),
     Metric(("leaves", "HD@20"), "HD@20", percent=False, higher=False),

@@ -250,7 +250,7 @@ def tried_text(chosen: pd.DataFrame) -> str:
 
 
 def _settings(method: str, finished: pd.DataFrame) -> str:
-    """The chosen settings: "d 0.5, rate 8 to 16"."""
+    """The chosen settings: "dilution 0.5, rate 8 to 16"."""
     known = METHODS.get(method)
     has_dilution = known is None or known.diluted or bool(known.tuned)
     dilutions = finished["dilution"].dropna()
@@ -258,7 +258,7 @@ def _settings(method: str, finished: pd.DataFrame) -> str:
         dilutions = finished["trained_dilution"].dropna()
     decays = finished["decay"].dropna()
     parts = {
-        "d": dilutions if has_dilution else [],
+        "dilution": dilutions if has_dilution else [],
         "rate": finished["lr"],
         "decay": decays if decays.nunique() > 1 else [],
     }

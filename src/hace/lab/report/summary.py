@@ -83,7 +83,7 @@ def summary_table(
             head = f"minus {name(reference)}"
             head = head if head not in columns else f"{head}, {metric.title}"
             columns[head] = _gap_column(scores, reference, metric)
-    columns["tried"] = [*methods["tried"]]
+    columns["settings tried"] = [*methods["tried"]]
     columns["chosen"] = [*methods["settings"]]
     seeds = [
         str(finished) if finished == runs else f"{finished} ({state})"

@@ -96,7 +96,7 @@ def headline_table(scores: MethodScores) -> Table:
         f"methods-{condition.slug}", f"{condition.title}: all methods", scores, metrics, remarks
     )
     settings = {
-        "candidates": [tried or "-" for tried in scores.methods["tried"]],
+        "settings tried": [tried or "-" for tried in scores.methods["tried"]],
         "chosen": [chosen or "-" for chosen in scores.methods["settings"]],
     }
     return replace(table, frame=table.frame.assign(**settings))
