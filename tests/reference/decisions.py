@@ -7,7 +7,7 @@ The answer `None` is the virtual root: no answer.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from itertools import combinations, pairwise
 from math import exp, fsum, log2
 
 from tests.hierarchies import Plain
@@ -230,3 +230,20 @@ def informative_sequence(h: Plain, q: Row) -> list[tuple[str | None, float]]:
         if leaves[v] < before:
             chosen.append((v, q[v]))
     return chosen
+
+
+def best_node_set(h: Plain, q: Row, nodes: int, threshold: float) -> tuple[int, float] | None:
+    """How many leaves and how much mass the set of at most so many nodes has that reaches the threshold with the fewest leaves,
+    then the greatest mass; None if only all leaves do. Every subset of the nodes is tried.
+    """
+    below = {v: set(structure.leaves_below(h, v)) for v in h.parents}
+    best = None
+    for size in range(1, nodes + 1):
+        for chosen in combinations(h.parents, size):
+            leaves = set().union(*(below[v] for v in chosen))
+            if sum(len(below[v]) for v in chosen) > len(leaves) or len(leaves) == len(h.leaves):
+                continue
+            mass = fsum(q[v] for v in chosen)
+            if mass >= threshold and (best is None or (len(leaves), -mass) < (best[0], -best[1])):
+                best = len(leaves), mass
+    return best

@@ -33,7 +33,6 @@ from hace.checks import is_number, require
 from hace.decisions.betting import capital_against_at_least, capital_against_at_most
 from hace.decisions.bounds import GroupOutcomes, RiskBound, group_places
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
-from hace.decisions.ladders import outcomes_of
 from hace.decisions.scores import Scores
 from hace.decisions.shift import Comparison, Profile, compare_profiles
 from hace.errors import ConfigError, DataError
@@ -223,14 +222,7 @@ def _losses(
 ) -> np.ndarray:
     """(U,) the loss of each unit in the order of arrival; of groups, in that of their first samples."""
     t = float(guarantee.threshold)  # type: ignore[arg-type]
-    outcomes = outcomes_of(
-        scores,
-        truth,
-        rule=guarantee.rule,
-        constrained=guarantee.constrained,
-        distance=guarantee.distance,
-        labels="nodes",
-    )
+    outcomes = guarantee.outcomes(scores, truth)
     if groups is None:
         return outcomes.counted_losses(t, bound.of)
     _, places = group_places(groups, len(truth))
@@ -289,6 +281,7 @@ def _threshold_here(
         at_most=guarantee.at_most,
         rule=guarantee.rule,
         constrained=guarantee.constrained,
+        nodes=guarantee.nodes,
         groups=groups,
         group_share=guarantee.group_share,
         prefer=guarantee.prefer or "steadier",

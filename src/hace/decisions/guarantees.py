@@ -7,12 +7,22 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hace.checks import check_choice, is_number
 from hace.decisions.bounds import GUARANTEES, PREFERENCES, RiskBound, group_places, one_of_each
 from hace.decisions.decisions import Decisions
-from hace.decisions.ladders import LADDERS, NOTHING, Outcomes, greatest_distance, ladder_of, no_answers
+from hace.decisions.ladders import (
+    LADDERS,
+    NOTHING,
+    Ladder,
+    Outcomes,
+    greatest_distance,
+    ladder_of,
+    no_answers,
+)
+from hace.decisions.node_sets import ladder_of_sets
 from hace.decisions.rules import decide
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
@@ -57,6 +67,7 @@ class GuaranteedThreshold:
         group_share: the share of new groups that keep it; None: it holds on average over them.
         prefer: ``"steadier"``: it rests on all samples of each group; ``"sharper"``: on one of each, drawn by the seed.
         seed: of this draw.
+        nodes: the option of the rule ``"set"``.
     """
 
     rule: str
@@ -75,6 +86,7 @@ class GuaranteedThreshold:
     group_share: float | None = None
     prefer: str | None = None
     seed: int | None = None
+    nodes: int | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -166,6 +178,11 @@ class GuaranteedThreshold:
             hierarchy, self.accuracy, self.confidence, self.of, self.distance, self.at_most, self.group_share
         )
 
+    def outcomes(self, scores: Scores, truth: np.ndarray) -> Outcomes:
+        """What its rule does to samples with truths (S,), nodes, at every threshold."""
+        ladder = _ladder(scores, self.rule, self.constrained, self.nodes)
+        return ladder.outcomes(truth, self.distance)
+
     def predict(
         self,
         scores: Any,
@@ -210,9 +227,18 @@ class GuaranteedThreshold:
 
     def _decided(self, scores: Scores, threshold: float) -> Decisions:
         if threshold > 1:
-            return no_answers(scores)
-        options = {"constrained": self.constrained} if self.rule == "threshold" else {}
+            return no_answers(scores) if self.nodes is None else self._no_sets(scores)
+        options: dict[str, Any] = {"constrained": self.constrained} if self.rule == "threshold" else {}
+        options |= {} if self.nodes is None else {"nodes": self.nodes}
         return decide(scores, self.rule, threshold=threshold, **options)
+
+    def _no_sets(self, scores: Scores) -> Decisions:
+        """The root, or no answer, and no further node."""
+        alone = no_answers(scores)
+        further = alone.nodes.new_full((len(scores), int(self.nodes or 1) - 1), -1)
+        masses = alone.probabilities.new_zeros(further.shape)
+        nodes = torch.cat([alone.nodes[:, None], further], dim=1)
+        return Decisions(scores.hierarchy, nodes, torch.cat([alone.probabilities[:, None], masses], dim=1))
 
     def to_dict(self) -> dict[str, Any]:
         """The record as JSON values."""
@@ -221,6 +247,8 @@ class GuaranteedThreshold:
             values["threshold"] = [[name, t] for name, t in self.threshold.items()]
         if self.groups != "new":
             values = {name: value for name, value in values.items() if name not in _OF_NEW_GROUPS}
+        if self.nodes is None:
+            del values["nodes"]
         return {"format": _FORMAT} | values
 
     @classmethod
@@ -233,6 +261,8 @@ class GuaranteedThreshold:
         fields = set(cls.__dataclass_fields__)
         if values.get("groups") != "new":
             fields -= set(_OF_NEW_GROUPS)
+        if values.get("rule") != "set":
+            fields -= {"nodes"}
         if values.get("format") != _FORMAT or set(values) != fields | {"format"}:
             raise DataError(
                 f"A threshold record must have format {_FORMAT!r} and the keys {', '.join(sorted(fields))}. "
@@ -259,7 +289,8 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
     right = {
         "threshold": all(is_number(t) and (0 <= t <= 1 or t == NOTHING) for t in each),
         "answered": is_number(given["answered"]) and 0 <= given["answered"] <= 1,
-        "rule": (given["rule"], given["constrained"]) in list(LADDERS),
+        "rule": (given["rule"], given["constrained"]) in [*LADDERS, ("set", True)],
+        "nodes": given["rule"] != "set" or isinstance(given["nodes"], int),
         "groups": given["groups"] in (("top", "given") if by_group else (None, "new")),
         "of": given["of"] in GUARANTEES,
         "distance": given["distance"] in (None, *DISTANCES)
@@ -297,6 +328,7 @@ def guaranteed_threshold(
     at_most: float | None = None,
     rule: str = "threshold",
     constrained: bool = True,
+    nodes: int | None = None,
     groups: Sequence[Any] | np.ndarray | None = None,
     group_share: float | None = None,
     prefer: str = "steadier",
@@ -330,8 +362,9 @@ def guaranteed_threshold(
         distance: guarantee a mean distance in place of an accuracy: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``. A false
             answer counts with its distance to the truth, every other sample with 0.
         at_most: the guaranteed mean distance, over all samples.
-        rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"`` or ``"hedge"``.
+        rule: the rule of ``predict`` that the threshold is for: ``"threshold"``, ``"climb"``, ``"hedge"`` or ``"set"``.
         constrained: the option of ``rule="threshold"``.
+        nodes: the option of ``rule="set"``: an answer of several nodes is true when the truth is at or below one of them.
         groups: (B,) the site, donor or recording of each sample: the guarantee is about new groups, each of which counts the
             same, and ``confidence`` is over groups. A guarantee about answers is about groups that get some. See
             :mod:`hace.decisions.bounds` for the theorem.
@@ -377,7 +410,7 @@ def guaranteed_threshold(
     bound = _bound(hierarchy, accuracy, confidence, of, distance, at_most, group_share)
     given = Scores(scores, hierarchy, kind, outputs)
     truth = given.truths(target, labels)
-    ladder = ladder_of(given, rule, constrained)
+    ladder = _ladder(given, rule, constrained, nodes)
     outcomes = ladder.outcomes(truth, distance)
     everybody = np.arange(len(outcomes))
     num_groups: int | None = None
@@ -413,7 +446,14 @@ def guaranteed_threshold(
         group_share=None if group_share is None else float(group_share),
         prefer=None if groups is None else prefer,
         seed=seed if prefer == "sharper" else None,
+        nodes=nodes,
     )
+
+
+def _ladder(scores: Scores, rule: str, constrained: bool, nodes: int | None) -> Ladder:
+    if (rule == "set") != (nodes is not None):
+        raise ConfigError(f"rule 'set' and nodes must come together. Got rule={rule!r} with nodes={nodes!r}.")
+    return ladder_of(scores, rule, constrained) if nodes is None else ladder_of_sets(scores, nodes)
 
 
 def _over_new_groups(
@@ -466,7 +506,7 @@ def _thresholds(bound: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndar
 def _check_top(by: str, rule: str, constrained: bool) -> None:
     if by != "top":
         raise ConfigError(f"by must be None, 'top' or one group for each sample. Got {by!r}.")
-    if not constrained or rule == "hedge":
+    if not constrained or rule in ("hedge", "set"):
         raise ConfigError(
             "by='top' needs answers under one child of the root: rule='climb', or rule='threshold' with "
             f"constrained=True. Got {rule!r} with constrained={constrained!r}."

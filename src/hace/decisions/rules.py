@@ -14,6 +14,7 @@ from torch import Tensor
 from hace.checks import check_choice
 from hace.decisions.cost_rules import best_expected, least_cost
 from hace.decisions.decisions import Decisions
+from hace.decisions.node_sets import node_sets
 from hace.decisions.scores import Scores, leaf_log_probs, level_numbers, rank_leaves, subset_mask
 from hace.decisions.threshold_rules import answer_or_own, climb, deepest_above, hedge
 from hace.errors import ConfigError
@@ -77,6 +78,7 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "climb": (climb, ("threshold",), ("threshold",)),
     "hedge": (hedge, ("threshold",), ("threshold",)),
     "own": (answer_or_own, ("threshold",), ("threshold",)),
+    "set": (node_sets, ("nodes", "threshold"), ("nodes", "threshold")),
     "cost": (least_cost, ("candidates", "distance", "price"), ()),
     "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
 }
@@ -107,6 +109,7 @@ def predict(
     mass: str | None = None,
     threshold: float | Sequence[float] | None = None,
     constrained: bool | None = None,
+    nodes: int | None = None,
     candidates: str | None = None,
     distance: str | None = None,
     price: float | None = None,
@@ -122,8 +125,8 @@ def predict(
         scores: (B, n) over leaves in label order or (B, N) over nodes in node order.
         hierarchy: the hierarchy.
         rule: ``"leaf"`` (option k), ``"level"`` (level, mass), ``"threshold"`` (threshold, constrained), ``"climb"``
-            (threshold), ``"hedge"`` (threshold), ``"own"`` (threshold), ``"cost"`` (candidates, distance, price) or
-            ``"expected"`` (metric, beta, candidates).
+            (threshold), ``"hedge"`` (threshold), ``"own"`` (threshold), ``"set"`` (nodes, threshold), ``"cost"`` (candidates,
+            distance, price) or ``"expected"`` (metric, beta, candidates).
         k: how many leaves to answer with, best first. Default: 1.
         level: the depth or name of the level to answer at.
         mass: ``"all"`` (default): inner nodes keep the mass of their own output; ``"leaves"``: only leaf outputs count.
@@ -132,6 +135,7 @@ def predict(
             ``"own"``, how sure the best leaf must be against "another of this group": at 0.5 the likelier counts.
         constrained: True (default): walk down from the root to the most probable child while it passes. False: the most
             informative of all nodes that pass, the one with the fewest leaves.
+        nodes: for ``"set"``: answer with at most so many nodes, "the truth is under one of these", that have the fewest leaves.
         candidates: answer with ``"leaves"`` or any ``"nodes"``. Default: leaves for ``"cost"``, nodes for ``"expected"``.
         distance: the cost of a wrong answer: ``"lca_height"`` (default), ``"lca_depth"`` or ``"edges"``.
         price: the cost of a true but vague answer, as a share of its distance to the truth, from 0 to 1. Default: 0.5.
@@ -156,7 +160,7 @@ def predict(
         ['beagle', 'beagle']
     """
     options: dict[str, Any] = {"k": k, "level": level, "mass": mass, "threshold": threshold}
-    options |= {"constrained": constrained, "candidates": candidates, "distance": distance}
+    options |= {"constrained": constrained, "nodes": nodes, "candidates": candidates, "distance": distance}
     options |= {"price": price, "metric": metric, "beta": beta}
     given = {name: value for name, value in options.items() if value is not None}
     keep = None if subset is None else subset_mask(hierarchy, subset)
