@@ -75,23 +75,28 @@ def simulated(args: argparse.Namespace) -> Iterator[Row]:
                 yield name, "same source", labels, *made, i
 
 
+def frog_scores(
+    x: np.ndarray, y: np.ndarray, h: Hierarchy, rows: np.ndarray
+) -> Callable[[np.ndarray], np.ndarray]:
+    """Scores of other rows by logistic regression on these."""
+    from sklearn.linear_model import LogisticRegression
+
+    model = LogisticRegression(C=1.0, max_iter=200).fit(x[rows], y[rows])
+
+    def scores(new: np.ndarray) -> np.ndarray:
+        z = np.full((len(new), h.num_leaves), -30.0)
+        z[:, model.classes_] = model.decision_function(x[new])
+        return z
+
+    return scores
+
+
 def frogs(args: argparse.Namespace) -> Iterator[Row]:
     from frog_calls import read, thirds
-    from sklearn.linear_model import LogisticRegression
 
     warnings.simplefilter("ignore")
     x, names, group, h = read(args.source)
     y = np.array([h.leaves.index(name) for name in names])
-
-    def fitted(rows: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-        model = LogisticRegression(C=1.0, max_iter=200).fit(x[rows], y[rows])
-
-        def scores(new: np.ndarray) -> np.ndarray:
-            z = np.full((len(new), h.num_leaves), -30.0)
-            z[:, model.classes_] = model.decision_function(x[new])
-            return z
-
-        return scores
 
     for i in range(args.repetitions):
         train, held, new = thirds(names, group, i)
@@ -101,7 +106,7 @@ def frogs(args: argparse.Namespace) -> Iterator[Row]:
             ("random syllables", seen[:half], seen[half:], False),
             ("recordings", train, held, True),
         ):
-            scores = fitted(fit)
+            scores = frog_scores(x, y, h, fit)
             by = {"groups": group[cal]} if by_group else {}
             sure = guaranteed_threshold(scores(cal), y[cal], h, 0.95 if not by_group else 0.9, **by)
             profile = Profile.of(
@@ -123,7 +128,7 @@ def frogs(args: argparse.Namespace) -> Iterator[Row]:
                 )
             if not by_group:  # the same syllables' recordings: no alarm is right
                 again = np.random.default_rng([i, 1]).permutation(seen)
-                model = fitted(again[: len(again) // 3])
+                model = frog_scores(x, y, h, again[: len(again) // 3])
                 cal, fresh = again[len(again) // 3 : 2 * len(again) // 3], again[2 * len(again) // 3 :]
                 sure = guaranteed_threshold(model(cal), y[cal], h, 0.95)
                 first = x[again[: len(again) // 3]]

@@ -356,7 +356,7 @@ def test_a_record_survives_json(population: tuple) -> None:
         assert ("independent" in record.assumptions[0]) == (record.confidence is not None)
     with pytest.raises(DataError, match="Calibrate again with this hierarchy"):
         guaranteed_threshold(z, y, h).predict(torch.zeros(1, 4), ANIMALS.build())
-    with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.2'"):
+    with pytest.raises(DataError, match=r"must have format 'hace\.threshold\.3'"):
         GuaranteedThreshold.from_dict({"format": "other"})
     values = guaranteed_threshold(z, y, h).to_dict()
     for change in (
