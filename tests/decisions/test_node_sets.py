@@ -108,3 +108,13 @@ def test_what_sets_refuse() -> None:
         guaranteed_threshold(z, y, H, 0.9, nodes=3)
     with pytest.raises(ConfigError, match="rule of one node"):
         guaranteed_threshold(z, y, H, distance="edges", at_most=0.5, rule="set", nodes=3)
+
+
+def test_an_only_child_is_the_answer_and_one_node_beats_its_children() -> None:
+    leaves = ["husky", "beagle", "tabby", "siamese", "red fox"]
+    tops = ["dog", "dog", "cat", "cat", "fox"]
+    h = Hierarchy.from_paths(list(zip(tops, leaves, strict=True)), leaves=leaves)
+    p = torch.tensor([[0.3, 0.3, 0.1, 0.0, 0.3]])
+    assert set(predict(p, h, "set", kind="probs", nodes=2, threshold=0.85).ids[0]) == {"dog", "red fox"}
+    p = torch.tensor([[0.1, 0.6, 0.1, 0.1, 0.1]])
+    assert predict(p, h, "set", kind="probs", nodes=3, threshold=0.5).ids == [["beagle", None, None]]

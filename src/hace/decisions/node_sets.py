@@ -34,7 +34,7 @@ from hace.hierarchy.derived import is_above, layout, leaf_counts
 
 MOST_NODES = 8
 _MOST_LEAVES = 3000
-_TIED = 1e-12  # relative: a node beats its children where they hold all of its mass
+_TIED = 1e-12  # relative: masses this close are equal
 _ENTRIES = 1 << 21  # of tables at once
 
 
@@ -117,7 +117,9 @@ def _best_sets(q: np.ndarray, hierarchy: Hierarchy, nodes: int) -> tuple[np.ndar
     for v in range(hierarchy.num_nodes - 1, -1, -1):  # children before parents
         parent = int(hierarchy.parent_nodes[v])
         mass, sets = _merged(waiting.pop(v, []), rows, nodes, int(counts[v]))
-        better = q[:, v, None] * (1 + _TIED) >= mass[:, 1:, counts[v]]
+        below, several = mass[:, 1:, counts[v]], (sets[:, 1:, counts[v]] >= 0).sum(axis=2) > 1
+        # One node beats several of the same mass, but an only child, which is deeper, beats its parent.
+        better = q[:, v, None] * np.where(several, 1 + _TIED, 1 - _TIED) > below
         mass[:, 1:, counts[v]] = np.where(better, q[:, v, None], mass[:, 1:, counts[v]])
         alone = np.full(nodes, -1)
         alone[0] = v
