@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hace import HACEClassifier, Hierarchy, calibrate_scores, cli, write_hierarchy
+from hace import HACEClassifier, Hierarchy, calibrate_scores, cli, fit, write_hierarchy
 
 H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
 
@@ -77,3 +77,30 @@ def test_a_classifier_checks_itself_before_and_after_it_is_saved(tmp_path: Path)
         assert model.check(new, truth, accuracy=0.9).state != "broken"
         assert model.check(new, false, accuracy=0.9).state == "broken"
         assert model.check(0.1 * new, accuracy=0.9).state == "broken"
+
+
+def test_a_calibration_matches_the_frequencies_of_new_samples(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    z, y = scored(900, 5)
+    np.save(folder / "z.npy", z)
+    np.save(folder / "all.npy", y)
+    new, truth = scored(900, 6)
+    np.save(folder / "few_cats.npy", new[(truth != 2) | (np.arange(900) % 5 == 0)])
+    names = {
+        "--hierarchy": "tree.json",
+        "--scores": "z.npy",
+        "--labels": "all.npy",
+        "--frequencies": "few_cats.npy",
+    }
+    options = [word for name, file in names.items() for word in (name, str(folder / file))]
+    assert cli.main(["calibrate", *options, "--out", str(folder / "matched.json")]) == 0
+    assert "drawn to have the class frequencies of the new samples" in capsys.readouterr().out
+
+
+def test_a_fitted_model_checks_itself() -> None:
+    (x, y), (new, truth) = scored(900, 7), scored(200, 8)
+    names = np.array(H.leaves)
+    model = fit(x, names[y], H)
+    assert model.check(new, accuracy=0.8).state == "no evidence against it"
+    assert model.check(new, names[(truth + 1) % 3], accuracy=0.8).state == "broken"

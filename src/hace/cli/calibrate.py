@@ -35,6 +35,8 @@ def calibrate(
     out: Path | None = None,
     files: ScoreFiles = ScoreFiles(),
     group_share: Annotated[float | None, more] = None,
+    prefer: Annotated[Literal["steadier", "sharper"], With("--scores"), more] = "steadier",
+    frequencies: Annotated[Path | None, With("--scores"), more] = None,
     pool: Annotated[Literal["log", "mean"] | None, more] = None,
     restrictions: Restrictions = Restrictions(),
     rule: Annotated[Literal["threshold", "climb", "own"], more] = "threshold",
@@ -82,6 +84,10 @@ def calibrate(
         split: The run's samples to use.
         out: Where to write the calibration (default: into the run, or calibration.json).
         group_share: With groups: the share of new groups that keep a guarantee (default: on average over new groups).
+        prefer: With groups and --of samples: rest on all samples of each group, or on one random sample of each, which answers
+            more where groups are few and varies more.
+        frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to match.
+            Assumes that within each class new samples look like the calibration samples.
         pool: One answer per group: from the mean of its log-probabilities, or of its probabilities.
         rule: Answers walk down from the root, climb from the best class, or may be 'another of this group' (own).
         temperature: A temperature fitted on other samples; 1 leaves scores unchanged.
@@ -102,7 +108,7 @@ def calibrate(
         "pool": pool,
     }
     if run is None:
-        calibration = calibrate_file(files, restrictions, how)
+        calibration = calibrate_file(files, restrictions, {**how, "prefer": prefer}, frequencies)
         path = out or Path("calibration.json")
         calibration.write(path)
     elif Path(run).is_file():
@@ -144,7 +150,9 @@ def calibrate_model(
     return calibration
 
 
-def calibrate_file(files: ScoreFiles, restrictions: Restrictions, how: dict[str, Any]) -> Calibration:
+def calibrate_file(
+    files: ScoreFiles, restrictions: Restrictions, how: dict[str, Any], frequencies: Path | None
+) -> Calibration:
     """Calibrate scores from a file."""
     if files.scores is None:
         raise ConfigError(
@@ -152,6 +160,14 @@ def calibrate_file(files: ScoreFiles, restrictions: Restrictions, how: dict[str,
         )
     h = files.read_hierarchy()
     scored = files.open(files.scores, h, files.read_truth(h), str(files.labels))
+    if frequencies is not None:
+        import numpy as np
+
+        from hace.formats.score_files import open_scores
+
+        absent = 0.0 if files.kind == "probs" else float("-inf")
+        new = open_scores(frequencies, h, key=files.key, outputs=scored.scores.outputs, absent=absent)
+        how = {**how, "frequencies": np.concatenate(list(new.chunks()))}
     return scored.calibrate(**how, **restrictions.on(h))
 
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from hace.decisions.check import Check
 from hace.decisions.decisions import Decisions
 from hace.decisions.rules import top_k
 from hace.errors import ConfigError, DataError, FormatError, HaceError, listed
@@ -129,6 +130,21 @@ class Model:
                 f"accuracy={accuracy:g} cannot be guaranteed. {why} Ask for less, give a threshold (threshold=0.9), or take the "
                 "best class (accuracy=None)."
             ) from error
+
+    def check(self, new: Any, y: Any = None, accuracy: float = ACCURACY, groups: Any = None) -> Check:
+        """Check on new samples whether the guarantee still holds; see :func:`hace.check`.
+
+        Args:
+            new: samples in any form that `hace.fit` takes, in the order of arrival.
+            y: their labels; None: unknown.
+            accuracy: the guarantee.
+            groups: the group of each sample, where the guarantee is about new groups.
+        """
+        x, names, broken = self.features(new)
+        readable = [place for place in range(len(names)) if place not in broken]
+        y, groups = (None if given is None else np.asarray(given)[readable] for given in (y, groups))
+        with _names_compared():
+            return self.classifier.check(x, y, groups, accuracy)
 
     def evaluate(
         self, data: Any, y: Any = None, *, label: str | Sequence[str] | None = None, **options: Any
