@@ -163,7 +163,7 @@ def test_half_a_download_is_none(server: tuple[str, Path, list[str]], tmp_path: 
     (folder / "cut.bin").write_bytes(b"content" * 1000)
     (folder / "other.bin").write_bytes(b"something else")
     for name in ("cut.bin", "other.bin"):
-        with pytest.raises(DataError, match=rf"{name}: .*Nothing was kept"):
+        with pytest.raises(DataError, match=rf"{name}: .*Nothing was stored"):
             fetch(Archive(f"{address}/{name}", md5(b"content" * 1000)), tmp_path / "in")
         assert names(tmp_path / "in") == []
 
@@ -260,6 +260,7 @@ def test_the_directory_of_a_zip_is_read_once(tmp_path: Path, monkeypatch: pytest
     members = read_packed(path)
     assert members is not None
     assert len(members) == 20_000
+    assert members["7.csv"](6) == b"parent"
     assert all(members[f"{i}.csv"]() == b"parent,child\nx,y\n" for i in range(0, 20_000, 100))
     assert time.process_time() - began < 10  # the directory alone takes a third of a second
 

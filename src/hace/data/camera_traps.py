@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -60,50 +62,90 @@ def read_shots(path: Path, label: str | None = None) -> list[Shot]:
     """The images of a table; `label` is the column of Timelapse that holds the species."""
     if path.is_dir() or path.name == "datapackage.json":
         return _camtrap(path if path.is_dir() else path.parent)
-    header, rows = read_rows(path)
-    names = {name.casefold(): name for name in header}
+    header, lines = read_rows(path)
+    table = _Table(header, [row for _, row in lines])
+    if table.has("relativepath") and table.has("file"):
+        return _timelapse(table, path, label or "species")
+    if table.has("deployment_id") and (table.has("filename") or table.has("location")):
+        return _wildlife_insights(table)
+    raise FormatError(
+        f"{path} must be a table of Wildlife Insights (deployment_id, filename), of Timelapse (RelativePath, File), or a "
+        f"folder of Camtrap DP. Got the columns {listed(header, 30)}."
+    )
 
-    def column(*wanted: str) -> Callable[[Mapping[str, str]], str]:
-        found = next((names[w] for w in wanted if w in names), None)
-        return lambda row: row.get(found, "").strip() if found else ""
 
-    site, time = column("deployment_id", "site", "station"), column("timestamp", "datetime", "date")
-    burst, found = column("sequence_id", "sequence", "episode"), []
-    if {"relativepath", "file"} <= set(names):
-        wanted = label or "species"
-        if wanted.casefold() not in names:
-            raise FormatError(
-                f"{path} must have a column {wanted!r}. Got {listed(header, 30)}. Name it: -o label=COLUMN."
-            )
-        said, folder, file = column(wanted.casefold()), column("relativepath"), column("file")
-        for _, row in rows:
-            place, name = folder(row).replace("\\", "/"), said(row)
-            labels = () if name.casefold() in BLANK else (name,)
-            image = f"{place}/{file(row)}".lstrip("/")
-            found.append(Shot(image, labels, not labels, site(row) or place, time(row), burst(row)))
-        return found
-    image, blank = column("filename", "location"), column("is_blank")
-    if "deployment_id" not in names or not {"filename", "location"} & set(names):
+@dataclass(frozen=True)
+class _Table:
+    """A table whose columns may be written in any case."""
+
+    header: Sequence[str]
+    rows: Sequence[Mapping[str, str]]
+
+    @cached_property
+    def _names(self) -> dict[str, str]:
+        return {name.casefold(): name for name in self.header}
+
+    def has(self, column: str) -> bool:
+        """Whether there is such a column."""
+        return column.casefold() in self._names
+
+    def column(self, *wanted: str) -> list[str]:
+        """The cells of the first of these columns that is there; empty ones where none is."""
+        name = next((self._names[word.casefold()] for word in wanted if self.has(word)), None)
+        if name is None:
+            return [""] * len(self.rows)
+        return [row.get(name, "").strip() for row in self.rows]
+
+    def circumstances(self) -> list[tuple[str, str, str]]:
+        """Site, time and burst of each row."""
+        sites = self.column("deployment_id", "site", "station")
+        times = self.column("timestamp", "datetime", "date")
+        bursts = self.column("sequence_id", "sequence", "episode")
+        return list(zip(sites, times, bursts, strict=True))
+
+
+def _timelapse(table: _Table, path: Path, label: str) -> list[Shot]:
+    """The images of Timelapse: a row for each, with its folder, file and species."""
+    if not table.has(label):
         raise FormatError(
-            f"{path} must be a table of Wildlife Insights (deployment_id, filename), of Timelapse (RelativePath, File), or a "
-            f"folder of Camtrap DP. Got the columns {listed(header, 30)}."
+            f"{path} must have a column {label!r}. Got {listed(table.header, 30)}. Name it: -o label=COLUMN."
         )
-    ranks, common = [column(rank) for rank in RANKS], column("common_name")
-    for _, row in rows:
-        fine, genus, *rest = (rank(row) for rank in ranks)
-        both = f"{genus} {fine}" if genus and fine else ""
-        labels = tuple(word for word in (both, fine, common(row), genus, *rest) if word)
-        empty = blank(row).casefold() in ("1", "true", "yes") or (common(row) or "-").casefold() in BLANK
-        found.append(Shot(image(row), () if empty else labels, empty, site(row), time(row), burst(row)))
-    return found
+    files = zip(table.column("relativepath"), table.column("file"), strict=True)
+    shots = []
+    for (folder, file), name, (site, time, burst) in zip(
+        files, table.column(label), table.circumstances(), strict=True
+    ):
+        inside = folder.replace("\\", "/")
+        is_blank = name.casefold() in BLANK
+        labels = () if is_blank else (name,)
+        shots.append(Shot(f"{inside}/{file}".lstrip("/"), labels, is_blank, site or inside, time, burst))
+    return shots
+
+
+def _wildlife_insights(table: _Table) -> list[Shot]:
+    """The images of Wildlife Insights: a row for each, with a column for each rank."""
+    images = table.column("filename", "location")
+    blank = table.column("is_blank")
+    common = table.column("common_name")
+    ranks = zip(*(table.column(rank) for rank in RANKS), strict=True)
+    shots = []
+    for image, flag, known_as, (fine, genus, *above), circumstances in zip(
+        images, blank, common, ranks, table.circumstances(), strict=True
+    ):
+        species = f"{genus} {fine}" if genus and fine else ""
+        words = (species, fine, known_as, genus, *above)
+        is_blank = flag.casefold() in ("1", "true", "yes") or (known_as or "-").casefold() in BLANK
+        labels = () if is_blank else tuple(word for word in words if word)
+        shots.append(Shot(image, labels, is_blank, *circumstances))
+    return shots
 
 
 def _camtrap(folder: Path) -> list[Shot]:
     """The images of a Camtrap DP that an observation of its own names; observations of events are not of one image."""
-    tables = {name: read_rows(folder / f"{name}.csv")[1] for name in ("media", "observations")}
-    media = {row["mediaID"]: row for _, row in tables["media"]}
-    found, events = [], 0
-    for line, row in tables["observations"]:
+    media = {row["mediaID"]: row for _, row in read_rows(folder / "media.csv")[1]}
+    shots = []
+    events = 0
+    for line, row in read_rows(folder / "observations.csv")[1]:
         if not row.get("mediaID"):
             events += 1
             continue
@@ -111,18 +153,26 @@ def _camtrap(folder: Path) -> list[Shot]:
             raise FormatError(
                 f"{folder / 'observations.csv'}, line {line}: there is no medium {row['mediaID']!r}."
             )
-        of = media[row["mediaID"]]
-        kind, name = row.get("observationType", ""), row.get("scientificName", "")
+        medium = media[row["mediaID"]]
+        kind = row.get("observationType", "")
+        name = row.get("scientificName", "")
         box = tuple(row.get(f"bbox{side}", "") for side in ("X", "Y", "Width", "Height"))
-        labels = (name,) if kind == ANIMAL and name else ()
-        where = of.get("deploymentID", ""), of.get("timestamp", ""), row.get("eventID", "")
-        crop = _box(map(float, box)) if all(box) else None
-        found.append(Shot(of["filePath"], labels, kind == "blank", *where, crop))
+        shots.append(
+            Shot(
+                path=medium["filePath"],
+                labels=(name,) if kind == ANIMAL and name else (),
+                blank=kind == "blank",
+                site=medium.get("deploymentID", ""),
+                time=medium.get("timestamp", ""),
+                sequence=row.get("eventID", ""),
+                box=_box(map(float, box)) if all(box) else None,
+            )
+        )
     if events:
         warnings.warn(
             f"{folder}: {events:,} observations of events name no image, and are left out.", stacklevel=4
         )
-    return found
+    return shots
 
 
 def read_detections(path: Path, confidence: float = 0.2, padding: float = 0.0) -> dict[str, list[Box]]:
@@ -134,7 +184,7 @@ def read_detections(path: Path, confidence: float = 0.2, padding: float = 0.0) -
         raise FormatError(f"{path} must be detections of MegaDetector: 'images' and 'detection_categories'.")
     require("confidence", confidence, "from 0 to 1", 0 <= confidence <= 1)
     require("padding", padding, "0 or more", padding >= 0)
-    found: dict[str, list[Box]] = {}
+    by_image: dict[str, list[Box]] = {}
     for i, image in enumerate(images):
         try:
             boxes = [
@@ -142,12 +192,13 @@ def read_detections(path: Path, confidence: float = 0.2, padding: float = 0.0) -
                 for d in image.get("detections") or ()
                 if kinds.get(str(d["category"])) == ANIMAL and float(d["conf"]) >= confidence
             ]
-            found[str(image["file"]).replace("\\", "/")] = sorted(boxes, key=lambda box: -box[2] * box[3])
+            name = str(image["file"]).replace("\\", "/")
+            by_image[name] = sorted(boxes, key=lambda box: -box[2] * box[3])
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise FormatError(
                 f"{path}: image {i} must have a file and detections with category, conf and bbox."
             ) from error
-    return found
+    return by_image
 
 
 def _box(given: Iterable[float], padding: float = 0.0) -> Box:
@@ -155,8 +206,11 @@ def _box(given: Iterable[float], padding: float = 0.0) -> Box:
     x, y, w, h = given
     if not all(np.isfinite((x, y, w, h))) or w <= 0 or h <= 0:
         raise ValueError("a box needs a width and a height")
-    left, top = max(0.0, x - padding * w), max(0.0, y - padding * h)
-    return left, top, min(1.0, x + w + padding * w) - left, min(1.0, y + h + padding * h) - top
+    left = max(0.0, x - padding * w)
+    top = max(0.0, y - padding * h)
+    right = min(1.0, x + w + padding * w)
+    bottom = min(1.0, y + h + padding * h)
+    return left, top, right - left, bottom - top
 
 
 def burst_names(sites: Sequence[str], times: Sequence[str], seconds: float) -> list[str]:
@@ -167,12 +221,15 @@ def burst_names(sites: Sequence[str], times: Sequence[str], seconds: float) -> l
         ['a 2026-05-01 10:00:00', 'a 2026-05-01 10:00:00', 'b 2026-05-01 10:00:31']
     """
     taken = [parsed_time(time) for time in times]
-    found, last, name = [""] * len(sites), None, ""
+    names = [""] * len(sites)
+    last = None
     for i in sorted(range(len(sites)), key=lambda i: (sites[i], taken[i])):
         if last is None or sites[i] != sites[last] or (taken[i] - taken[last]).total_seconds() > seconds:
-            name = f"{sites[i]} {taken[i]}"
-        found[i], last = name, i
-    return found
+            names[i] = f"{sites[i]} {taken[i]}"
+        else:
+            names[i] = names[last]
+        last = i
+    return names
 
 
 def parsed_time(text: str) -> datetime:
@@ -203,7 +260,7 @@ def load_camera_traps(
 ) -> Dataset[Samples]:
     """Images of camera traps by a table; `images` is their folder, by default that of the table.
 
-    A label is the finest name of its row that the hierarchy knows; rows without one are left out and told. `detections` are
+    A label is the finest name of its row that the hierarchy knows; rows without one are left out with a warning. `detections` are
     MegaDetector's: boxes of animals above `confidence` are cropped, the "largest" of an image or "all", with `padding`.
     `empty` names a class for empty images, beside the tree; without it they are left out. `groups` keeps the photos of a
     site, or of a burst (within `burst` seconds), in one split.
@@ -211,36 +268,62 @@ def load_camera_traps(
     check_choice("boxes", boxes, ("largest", "all"))
     check_choice("groups", groups, GROUPS)
     h = chosen_hierarchy(hierarchy, root_node)
-    h = h if empty is None else beside(h, empty)
-    folder = Path(images) if images is not None else root if root.is_dir() else root.parent
-    shots, known = read_shots(root, label), known_names(h)
+    if empty is not None:
+        h = beside(h, empty)
+    if images is not None:
+        folder = Path(images)
+    else:
+        folder = root if root.is_dir() else root.parent
+    shots = read_shots(root, label)
     crops = None if detections is None else read_detections(Path(detections), confidence, padding)
-    out: Counter[str] = Counter()
-    rows: list[tuple[Shot, int, Box]] = []
+    used = _usable(shots, h, empty, crops, 1 if boxes == "largest" else None, root)
+    check_exist(folder, [shot.path for shot, _, _ in used])
+    shown, nodes, cut = zip(*used, strict=True)
+    samples = Samples(
+        hierarchy=h,
+        nodes=np.array(nodes),
+        names=numbered(shot.path for shot in shown),
+        paths=[folder / shot.path for shot in shown],
+        boxes=np.array(cut),
+        relative=True,
+        groups=_groups(shown, folder, groups, burst),
+    )
+    return Dataset(root.resolve().stem, h, with_test({"train": samples}, test, str(root)))
+
+
+def _usable(
+    shots: Sequence[Shot],
+    h: Hierarchy,
+    empty: str | None,
+    crops: Mapping[str, list[Box]] | None,
+    most: int | None,
+    source: Path,
+) -> list[tuple[Shot, int, Box]]:
+    """Images with the node of their label and a box, up to `most` boxes of each; a warning counts the others."""
+    known = known_names(h)
+    used: list[tuple[Shot, int, Box]] = []
+    left_out: Counter[str] = Counter()
     for shot in shots:
         name = empty if shot.blank else next((word for word in shot.labels if word in known), None)
         if name is None:
             labelled = f"labelled {shot.labels[0]!r}" if shot.labels else "without a label"
-            out["blank" if shot.blank else labelled] += 1
+            left_out["blank" if shot.blank else labelled] += 1
             continue
-        found = [shot.box or WHOLE] if crops is None or shot.blank else crops.get(shot.path, [])
-        if not found:
-            out["without a box of an animal"] += 1
-        rows += [(shot, known[name], box) for box in found[: None if boxes == "all" else 1]]
-    if out:
-        told = ", ".join(f"{count:,} {what}" for what, count in out.most_common(8))
+        own = [shot.box or WHOLE] if crops is None or shot.blank else crops.get(shot.path, [])
+        if not own:
+            left_out["without a box of an animal"] += 1
+        used += [(shot, known[name], box) for box in own[:most]]
+    if left_out:
+        counts = ", ".join(f"{count:,} {what}" for what, count in left_out.most_common(8))
         warnings.warn(
-            f"{root}: {sum(out.values()):,} of {len(shots):,} images are left out: {told}.", stacklevel=3
+            f"{source}: {sum(left_out.values()):,} of {len(shots):,} images are left out: {counts}.",
+            stacklevel=4,
         )
-    if not rows:
-        raise DataError(f"{root}: must have images with labels of the hierarchy. Got none of {len(shots):,}.")
-    check_exist(folder, [shot.path for shot, _, _ in rows])
-    shown, nodes, cut = zip(*rows, strict=True)
-    names = numbered(shot.path for shot in shown)
-    paths, where = [folder / shot.path for shot in shown], _groups(shown, folder, groups, burst)
-    how = {"paths": paths, "boxes": np.array(cut), "relative": True, "groups": where}
-    samples = Samples(h, np.array(nodes), names, **how)
-    return Dataset(root.resolve().stem, h, with_test({"train": samples}, test, str(root)))
+    if not used:
+        raise DataError(
+            f"{source}: must have images with labels of the hierarchy. Got none of {len(shots):,}."
+        )
+    return used
 
 
 def numbered(paths: Iterable[str]) -> list[str]:
@@ -272,7 +355,8 @@ def beside(h: Hierarchy, name: str) -> Hierarchy:
     if not h.is_tree:
         raise ConfigError(f"empty={name!r} needs a tree or forest. Got {h!r}.")
     edges = [(h.nodes[parent], h.nodes[child]) for parent, child in h.edges.tolist()]
-    names, leaves = dict(zip(h.nodes, h.names, strict=True)), [*h.leaves, name]
+    names = dict(zip(h.nodes, h.names, strict=True))
+    leaves = [*h.leaves, name]
     return Hierarchy.from_edges(edges, nodes=leaves, leaves=leaves, names=names, level_names=h.level_names)
 
 
@@ -283,22 +367,28 @@ def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dic
     """
     answer = document.get("answer", {})
     path = document["sample"].partition("#")[0]
-    name, rank = answer.get("name") or "", answer.get("level_name") or answer.get("level") or ""
-    sure, guarantee = answer.get("probability"), answer.get("guarantee") or ""
-    blank, remark = bool(document.get("empty")), document.get("error") or guarantee
+    name = answer.get("name") or ""
+    rank = answer.get("level_name") or answer.get("level") or ""
+    sure = answer.get("probability")
+    guarantee = answer.get("guarantee") or ""
+    blank = bool(document.get("empty"))
+    remark = document.get("error") or guarantee
     if form == "camtrap":
-        told = "blank" if blank else ANIMAL if answer.get("id") is not None else "unknown"
+        if blank:
+            kind = "blank"
+        else:
+            kind = "unknown" if answer.get("id") is None else ANIMAL
         return {
             "observationID": f"{document['sample']}:{by}",
             "mediaID": path,
             "observationLevel": "media",
-            "observationType": told,
-            "scientificName": name if told == ANIMAL else "",
+            "observationType": kind,
+            "scientificName": name if kind == ANIMAL else "",
             "classificationMethod": "machine",
             "classifiedBy": by,
             "classificationTimestamp": now,
             "classificationProbability": sure,
-            "observationTags": f"rank:{rank}" if rank and told == ANIMAL else "",
+            "observationTags": f"rank:{rank}" if rank and kind == ANIMAL else "",
             "observationComments": remark,
         }
     if form == "wildlife-insights":

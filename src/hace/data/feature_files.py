@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,12 @@ def load_features(
     group, such as its site; arrays called groups, or groups_train and so on, need no option.
     """
     h = chosen_hierarchy(hierarchy, root_node)
-    arrays, model = read_feature_arrays(root, groups), feature_model(root)
+    arrays = read_feature_arrays(root, groups)
+    model = feature_model(root)
     splits = {}
-    for split, (x, y, group) in feature_splits(arrays, root, groups).items():
-        nodes = label_nodes(y, h, label_kind, f"{root}: labels of {split}", LABEL_OPTION)
-        splits[split] = _features(h, x, nodes, split, root, group)
+    for split, part in feature_splits(arrays, root, groups).items():
+        nodes = label_nodes(part.y, h, label_kind, f"{root}: labels of {split}", LABEL_OPTION)
+        splits[split] = _features(h, part.x, nodes, split, root, part.groups)
     if not allow_empty:
         check_classes(str(root), h, splits.values())
     return Dataset(root.stem, h, splits, model)
@@ -66,13 +67,14 @@ def training_features(
 ) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """Features, labels and classes of the training samples that have a class; by default the labels in natural order."""
     if hierarchy is None:
-        labels = [y for _, y, _ in feature_splits(read_feature_arrays(root), root).values()]
+        labels = [part.y for part in feature_splits(read_feature_arrays(root), root).values()]
         for y in labels:
             if y.dtype.kind not in "iuU" or (y.dtype.kind == "i" and (y < 0).any()):
                 got = f"{y.min()}" if y.dtype.kind == "i" else f"{y.dtype}"
                 raise DataError(f"{root}: labels must be integers from 0 on, or text. Got {got}.")
-        found = {str(value) for y in labels for value in np.unique(y).tolist()}
-        hierarchy, label_kind = Hierarchy.flat(sorted(found, key=natural_key)), "id"
+        classes = {str(value) for y in labels for value in np.unique(y).tolist()}
+        hierarchy = Hierarchy.flat(sorted(classes, key=natural_key))
+        label_kind = "id"
     train = load_features(root, hierarchy, label_kind=label_kind, allow_empty=True)["train"]
     label = hierarchy.labels[train.nodes]
     return train.x[label >= 0], label[label >= 0], hierarchy.leaves
@@ -81,12 +83,12 @@ def training_features(
 def feature_groups(path: Path, groups: str, parts: Sequence[str]) -> list[str]:
     """The groups of all rows of a feature file, part by part as :func:`feature_parts` has them."""
     arrays = read_feature_arrays(path, groups)
-    found = {key.lower(): key for key in arrays}
-    keys = [f"{groups}_{part}".lower() if part else groups.lower() for part in parts]
-    missing = [key for key in keys if key not in found]
-    if missing:
-        raise DataError(f"{path}: must have an array {missing[0]!r} of groups. Got {listed(arrays, 30)}.")
-    return [str(name) for key in keys for name in _column(arrays[found[key]], key, path).tolist()]
+    lower = {name.lower(): array for name, array in arrays.items()}
+    wanted = [f"{groups}_{part}".lower() if part else groups.lower() for part in parts]
+    missing = next((name for name in wanted if name not in lower), None)
+    if missing is not None:
+        raise DataError(f"{path}: must have an array {missing!r} of groups. Got {listed(arrays, 30)}.")
+    return [str(group) for name in wanted for group in _column(lower[name], name, path).tolist()]
 
 
 def feature_parts(path: Path, groups: str | None = None) -> dict[str, np.ndarray]:
@@ -127,57 +129,86 @@ def _features(
 
 
 _INDEX_COLUMN = re.compile(r"__index_level_\d+__|Unnamed: \d+|")  # as pandas names them
-_Part = tuple[Any, np.ndarray, "np.ndarray | None"]
+
+
+class Part(NamedTuple):
+    """The features of a split, their labels and, where there are any, the groups of the samples."""
+
+    x: Any
+    y: np.ndarray
+    groups: np.ndarray | None
 
 
 def feature_splits(
     arrays: Mapping[str, np.ndarray], root: Path, groups: str | None = None
-) -> dict[str, _Part]:
-    """Features, labels and groups (or None) of every split of a feature file's arrays, from either layout."""
-    found = {key.lower(): key for key in arrays}
-    keys = [key[2:] for key in found if key.startswith("x_")]
+) -> dict[str, Part]:
+    """The splits of a feature file's arrays, from either layout."""
+    lower = {name.lower(): array for name, array in arrays.items()}
+    splits = [name[2:] for name in lower if name.startswith("x_")]
+    names_groups = any(name == "groups" or name.startswith("groups_") for name in lower)
+    if groups is not None or not names_groups:
+        columns = {name.rpartition("_")[0] if splits else name for name in lower}
+        group_column(columns, groups, str(root))
     grouped = "groups" if groups is None else groups.lower()
-    if groups is not None or not any(key == "groups" or key.startswith("groups_") for key in found):
-        group_column({key.rpartition("_")[0] if keys else key for key in found}, groups, str(root))
+    if splits:
+        return _splits_by_name(lower, splits, grouped, root)
+    return _splits_by_column(lower, grouped, root)
 
-    def part(x_key: str, y_key: str, key: str) -> _Part:
-        x, y = arrays[found[x_key]], _column(arrays[found[y_key.lower()]], y_key, root)
-        _check_rows(x, root, y)
-        if key not in found:
-            return x, y, None
-        named = _column(arrays[found[key]], key, root)
-        empty = named.dtype.kind == "U" and bool((named == "").any())
-        if len(named) != len(y) or named.dtype.kind not in "iuU" or empty:
-            got = f"{len(named):,} entries of {named.dtype}{', some empty' if empty else ''}"
-            raise DataError(
-                f"{root}: {key} must name a group for each of {len(y):,} samples, text or integers. Got {got}."
-            )
-        return x, y, named
 
-    if keys:
-        lonely = [key for key in keys if f"y_{key}" not in found]
-        if lonely:
-            raise FormatError(f"{root}: every x_ must have its y_. Got x_{lonely[0]} alone. {_LAYOUT}")
-        named = {split_name(key): key for key in keys}
-        if len(named) < len(keys):
-            raise FormatError(f"{root}: every split must occur once. Got {', '.join(keys)}.")
-        ordered = {name: named[name] for name in ordered_splits(named)}
-        return {name: part(f"x_{key}", f"y_{key}", f"{grouped}_{key}") for name, key in ordered.items()}
-    label = next((found[key] for key in LABEL_KEYS if key in found), None)
-    if "x" not in found or label is None:
-        raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
-    x, y, named = part("x", label, grouped)
-    if "split" not in found:
-        return {"train": (x, y, named)}
-    column = _column(arrays[found["split"]], "split", root)
-    split = np.array([split_name(_split_text(value)) for value in column.tolist()])
-    if len(split) != len(y):
-        raise DataError(f"{root}: every row must have a split. Got {len(split)} splits and {len(y)} labels.")
+def _splits_by_name(
+    arrays: Mapping[str, np.ndarray], splits: Sequence[str], grouped: str, root: Path
+) -> dict[str, Part]:
+    """From x_train, y_train, x_test, y_test and so on."""
+    alone = next((split for split in splits if f"y_{split}" not in arrays), None)
+    if alone is not None:
+        raise FormatError(f"{root}: every x_ must have its y_. Got x_{alone} alone. {_LAYOUT}")
+    own_names = {split_name(split): split for split in splits}
+    if len(own_names) < len(splits):
+        raise FormatError(f"{root}: every split must occur once. Got {', '.join(splits)}.")
     parts = {}
-    for name in ordered_splits(split.tolist()):
-        rows = np.flatnonzero(split == name)
-        parts[name] = _rows(x, rows), y[rows], None if named is None else named[rows]
+    for name in ordered_splits(own_names):
+        split = own_names[name]
+        parts[name] = _part(arrays, f"x_{split}", f"y_{split}", f"{grouped}_{split}", root)
     return parts
+
+
+def _splits_by_column(arrays: Mapping[str, np.ndarray], grouped: str, root: Path) -> dict[str, Part]:
+    """From X, y and, if there are several splits, split."""
+    label = next((key for key in LABEL_KEYS if key in arrays), None)
+    if "x" not in arrays or label is None:
+        raise FormatError(f"{root}: must hold X and y. Got {listed(arrays, 30) or 'nothing'}. {_LAYOUT}")
+    whole = _part(arrays, "x", label, grouped, root)
+    if "split" not in arrays:
+        return {"train": whole}
+    column = _column(arrays["split"], "split", root)
+    split_of = np.array([split_name(_split_text(value)) for value in column.tolist()])
+    if len(split_of) != len(whole.y):
+        raise DataError(
+            f"{root}: every row must have a split. Got {len(split_of)} splits and {len(whole.y)} labels."
+        )
+    parts = {}
+    for name in ordered_splits(split_of.tolist()):
+        rows = np.flatnonzero(split_of == name)
+        groups = None if whole.groups is None else whole.groups[rows]
+        parts[name] = Part(_rows(whole.x, rows), whole.y[rows], groups)
+    return parts
+
+
+def _part(arrays: Mapping[str, np.ndarray], x_key: str, y_key: str, group_key: str, root: Path) -> Part:
+    """Features with their labels and groups, of the same length."""
+    x = arrays[x_key]
+    y = _column(arrays[y_key], y_key, root)
+    _check_rows(x, root, y)
+    if group_key not in arrays:
+        return Part(x, y, None)
+    groups = _column(arrays[group_key], group_key, root)
+    has_empty = groups.dtype.kind == "U" and bool((groups == "").any())
+    if len(groups) != len(y) or groups.dtype.kind not in "iuU" or has_empty:
+        got = f"{len(groups):,} entries of {groups.dtype}{', some empty' if has_empty else ''}"
+        raise DataError(
+            f"{root}: {group_key} must name a group for each of {len(y):,} samples, text or integers. Got {got}."
+        )
+    return Part(x, y, groups)
 
 
 def _column(values: np.ndarray, name: str, root: Path) -> np.ndarray:
@@ -200,8 +231,8 @@ def _split_text(value: Any) -> str:
 
 def _rows(x: np.ndarray, chosen: np.ndarray) -> Any:
     """Rows of x: a view if they are consecutive, so that a memory map stays one."""
-    together = len(chosen) and chosen[-1] - chosen[0] + 1 == len(chosen)
-    return x[chosen[0] : chosen[-1] + 1] if together else RowsOnDisk.of(x)[chosen]
+    are_consecutive = len(chosen) and chosen[-1] - chosen[0] + 1 == len(chosen)
+    return x[chosen[0] : chosen[-1] + 1] if are_consecutive else RowsOnDisk.of(x)[chosen]
 
 
 def read_feature_arrays(path: Path, groups: str | None = None) -> Mapping[str, np.ndarray]:
@@ -213,11 +244,12 @@ def read_feature_arrays(path: Path, groups: str | None = None) -> Mapping[str, n
 
 
 def _check_names(names: Iterable[str], path: Path) -> None:
-    found: dict[str, str] = {}
+    lower: dict[str, str] = {}
     for name in names:
-        if (other := found.setdefault(name.lower(), name)) != name:
+        other = lower.setdefault(name.lower(), name)
+        if other != name:
             raise FormatError(f"{path}: names must differ by more than case. Got {other!r} and {name!r}.")
-    if "x" in found and any(name.startswith("x_") for name in found):
+    if "x" in lower and any(name.startswith("x_") for name in lower):
         raise FormatError(f"{path}: must hold X or x_train and so on. Got both. {_LAYOUT}")
 
 

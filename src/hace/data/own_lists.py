@@ -127,8 +127,8 @@ class Texts(Split):
 
     def digests(self) -> np.ndarray:
         """uint8 (M, 32): the digests of all texts."""
-        found = b"".join(hashlib.sha256(content).digest() for content in self.content())
-        return np.frombuffer(found, np.uint8).reshape(-1, 32)
+        hashes = b"".join(hashlib.sha256(content).digest() for content in self.content())
+        return np.frombuffer(hashes, np.uint8).reshape(-1, 32)
 
 
 def load_texts(

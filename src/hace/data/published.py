@@ -252,12 +252,12 @@ def load_cifar100(
 
 
 def _cifar_files(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
-    """The version found, and the contents of its files."""
+    """The version that is there, and the contents of its files."""
     for version, parts in VERSIONS.items():
         for folder in (root, root / f"cifar-100-{version}"):
             if all((folder / parts[split]).is_file() for split in COUNTS):
-                found = [name for name in parts.values() if (folder / name).is_file()]
-                return version, {name: read_bytes(folder / name, MAX_FILE) for name in found}
+                names = [name for name in parts.values() if (folder / name).is_file()]
+                return version, {name: read_bytes(folder / name, MAX_FILE) for name in names}
     archives = [root] if root.is_file() else [root / f"cifar-100-{v}.tar.gz" for v in VERSIONS]
     for archive in archives:
         if archive.is_file():
@@ -271,13 +271,13 @@ def _cifar_files(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
 
 
 def _read_pickle(data: bytes, source: str) -> Records:
-    found = read_cifar_pickle(data, source)
-    pixels = found.get("data")
+    content = read_cifar_pickle(data, source)
+    pixels = content.get("data")
     if not isinstance(pixels, np.ndarray):
         raise FormatError(f"{source}: must have an array 'data'. Is this a file of CIFAR-100?")
     labels = []
     for key in ("fine_labels", "coarse_labels"):
-        values = found.get(key)
+        values = content.get(key)
         if not isinstance(values, list) or not all(type(v) is int for v in values):
             raise FormatError(f"{source}: {key!r} must be a list of integers. Is this a file of CIFAR-100?")
         labels.append(np.asarray(values))

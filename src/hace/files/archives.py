@@ -59,11 +59,11 @@ def fetch(archive: Archive, folder: Path) -> Path:
         return Path(pooch.retrieve(archive.url, archive.checksum, archive.name, folder, downloader=web))
     except ValueError as error:
         raise DataError(
-            f"{archive.url}: the download is damaged, its checksum is not {archive.checksum}. Nothing was kept: try again."
+            f"{archive.url}: the download is damaged, its checksum is not {archive.checksum}. Nothing was stored: try again."
         ) from error
     except OSError as error:  # all errors of requests are OSErrors, as are those of the disk
         raise DataError(
-            f"{archive.url}: cannot be fetched into {folder} ({error}). Nothing was kept. Fetch the file by other means, "
+            f"{archive.url}: cannot be fetched into {folder} ({error}). Nothing was stored. Fetch the file by other means, "
             f"put it into {folder} under its name {archive.name}, and try again."
         ) from error
 
@@ -113,7 +113,11 @@ def read_members(archive: Path, wanted: Collection[str] | re.Pattern[str], limit
     return contents
 
 
-def read_packed(path: str | os.PathLike[str]) -> dict[str, Callable[[], bytes]] | None:
+# Reads a file of an archive, or so many bytes of its beginning.
+ReadMember = Callable[..., bytes]
+
+
+def read_packed(path: str | os.PathLike[str]) -> dict[str, ReadMember] | None:
     """How to read each file in a .gz, .zip, .tar or .tar.gz, by its name without folders; None for another file.
 
     Of a tar only files that may hold a taxonomy are read.
@@ -125,13 +129,17 @@ def read_packed(path: str | os.PathLike[str]) -> dict[str, Callable[[], bytes]] 
     if head[:2] == b"\x1f\x8b":
         content = _gunzipped(path)
         if content is not None:
-            return {path.name.removesuffix(".gz"): lambda: content}
+            return {path.name.removesuffix(".gz"): partial(_beginning, content)}
     elif head[:4] == b"PK\x03\x04":
         return _zip_members(path)
     elif not _is_tar(head):
         return None
     contents = read_members(path, _MAY_HOLD_A_TAXONOMY, max(max_memory(), size))
-    return {name: partial(bytes, content) for name, content in contents.items()}
+    return {name: partial(_beginning, content) for name, content in contents.items()}
+
+
+def _beginning(content: bytes, size: int | None = None) -> bytes:
+    return content[:size]
 
 
 def _is_tar(head: bytes) -> bool:
@@ -147,7 +155,7 @@ def _gunzipped(path: Path) -> bytes | None:
         return _read_counted(unpacked, path, "what it unpacks to")
 
 
-def _zip_members(path: Path) -> dict[str, Callable[[], bytes]]:
+def _zip_members(path: Path) -> dict[str, ReadMember]:
     """How to read each file of a zip. Its directory is parsed once, however many members are read."""
     with damaged(path, _ZIP_KIND, _AGAIN):
         packed = zipfile.ZipFile(path)
@@ -156,10 +164,14 @@ def _zip_members(path: Path) -> dict[str, Callable[[], bytes]]:
     return {PurePosixPath(info.filename).name: partial(_read_zipped, packed, info, path) for info in files}
 
 
-def _read_zipped(packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path) -> bytes:
+def _read_zipped(
+    packed: zipfile.ZipFile, info: zipfile.ZipInfo, path: Path, size: int | None = None
+) -> bytes:
     check_zip_method(info, path)
-    check_memory(path, info.file_size, info.filename)
     with damaged(path, _ZIP_KIND, _AGAIN), packed.open(info) as member:
+        if size is not None:
+            return member.read(size)
+        check_memory(path, info.file_size, info.filename)
         return _read_counted(member, path, info.filename)
 
 

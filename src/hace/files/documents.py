@@ -32,8 +32,8 @@ def read_json(path: str | os.PathLike[str]) -> Any:
     name = os.fsdecode(path)
     data = read_bytes(path)
     # A list takes two bytes of text and 56 of memory.
-    brackets, commas = data.count(b"[") + data.count(b"{"), data.count(b",")
-    check_memory(name, 4 * len(data) + 64 * (brackets + commas))
+    values = data.count(b"[") + data.count(b"{") + data.count(b",")
+    check_memory(name, 4 * len(data) + 64 * values)
     return parse_json(decode(data, name), name)
 
 
@@ -84,17 +84,19 @@ def read_mapping(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    if len(found := dict(pairs)) < len(pairs):
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
         _check_once([key for key, _ in pairs], "an object")
-    return found
+    return mapping
 
 
 def _check_once(keys: list[Any], what: str) -> None:
-    if len(set(keys)) < len(keys):
-        seen: set[Any] = set()
-        twice = next(key for key in keys if key in seen or seen.add(key))  # type: ignore[func-returns-value]
-        shown = twice if isinstance(twice, str) else twice[-1]
-        raise ValueError(f"the key {shown[:60]!r} must occur once in {what}. Got it twice")
+    seen: set[Any] = set()
+    for key in keys:
+        if key in seen:
+            shown = key if isinstance(key, str) else key[-1]  # of YAML: a tag and the key
+            raise ValueError(f"the key {shown[:60]!r} must occur once in {what}. Got it twice")
+        seen.add(key)
 
 
 def _check_text(value: Any, text: str) -> None:
@@ -137,10 +139,10 @@ def _check_nodes(root: Any, yaml: Any) -> None:
 
     def size(node: Any) -> int:
         if id(node) in sizes:
-            found = sizes[id(node)]
-            if found is None:
+            known = sizes[id(node)]
+            if known is None:
                 raise ValueError("an alias must not refer to what holds it")
-            return found
+            return known
         sizes[id(node)] = None
         below: list[Any] = []
         if isinstance(node, yaml.MappingNode):
@@ -167,7 +169,8 @@ def _end(error: Exception) -> str:
 def csv_rows(text: str | Iterable[str], name: str, delimiter: str = ",") -> Iterator[tuple[int, list[str]]]:
     """(line where it starts, cells) of each row of a text, or of its lines with their ends, that is not blank."""
     lines = io.StringIO(text, newline="") if isinstance(text, str) else text
-    reader, start = csv.reader(lines, delimiter=delimiter, strict=True), 1
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    start = 1
     try:
         for cells in reader:
             if any(cells):
@@ -187,11 +190,15 @@ def read_rows(
     Without a delimiter, tabs divide a .tsv; other files are divided by commas, or as spreadsheets of many countries write
     them by semicolons, where the header has no comma.
     """
-    name, text = os.fsdecode(path), decode(read_bytes(path), os.fsdecode(path), encoding)
+    name = os.fsdecode(path)
+    text = decode(read_bytes(path), name, encoding)
     if delimiter is None:
         first = text.partition("\n")[0]
         semicolons = ";" in first and "," not in first
-        delimiter = "\t" if name.lower().endswith(".tsv") else ";" if semicolons else ","
+        if name.lower().endswith(".tsv"):
+            delimiter = "\t"
+        else:
+            delimiter = ";" if semicolons else ","
     table = csv_rows(text, name, delimiter)
     header = [cell.strip() for cell in next(table, (0, []))[1]]
     rows = []
@@ -202,16 +209,16 @@ def read_rows(
     return header, rows
 
 
-def ragged(name: str, line: int, found: int, wanted: int) -> FormatError:
+def ragged(name: str, line: int, cells: int, wanted: int) -> FormatError:
     """The error about a row with another number of cells than the header."""
     remedy = "Quote cells that hold the delimiter."
-    if found == wanted + 1:
+    if cells == wanted + 1:
         remedy = (
             "Files of R's write.table look like this: row names without a name in the header. Write the file with "
             "write.csv(x, FILE, row.names = FALSE)."
         )
     return FormatError(
-        f"{name}, line {line}: every row must have {wanted} cells, as the header has. Got {found}. {remedy}"
+        f"{name}, line {line}: every row must have {wanted} cells, as the header has. Got {cells}. {remedy}"
     )
 
 
@@ -255,11 +262,12 @@ def differences(
     old: Mapping[str, Any], new: Mapping[str, Any], form: str = "{}: {!r} -> {!r}", missing: Any = None
 ) -> list[str]:
     """What differs between two nested documents: "loss.name: 'hace' -> 'hxe'"."""
-    found = []
+    lines = []
     for key in dict.fromkeys([*old, *new]):
-        a, b = old.get(key, missing), new.get(key, missing)
-        if isinstance(a, Mapping) and isinstance(b, Mapping):
-            found += [f"{key}.{line}" for line in differences(a, b, form, missing)]
-        elif a != b:
-            found.append(form.format(key, a, b))
-    return found
+        before = old.get(key, missing)
+        after = new.get(key, missing)
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += [f"{key}.{line}" for line in differences(before, after, form, missing)]
+        elif before != after:
+            lines.append(form.format(key, before, after))
+    return lines

@@ -43,7 +43,11 @@ _PACKAGES = {"PIL": "pillow", "pillow_heif": "pillow-heif", "yaml": "PyYAML"}
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
 IMAGE_FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")
 HEIC_SUFFIXES = (".heic", ".heif", ".hif")
-ORIENTATION = 0x0112  # the EXIF tag; 1: as stored
+# Tags of EXIF.
+ORIENTATION = 0x0112  # 1: as stored
+_EXIF_IFD = 0x8769
+_DATE_TIME_ORIGINAL = 0x9003
+_DATE_TIME = 0x0132
 BYTES_PER_PIXEL = 12  # the decoder's buffers, the image as stored and as RGB
 
 
@@ -143,7 +147,8 @@ def decode(data: bytes, name: str, encoding: str | None = None) -> str:
 
 def text_lines(path: str | os.PathLike[str], encoding: str | None = None) -> Iterator[str]:
     """The lines of a text file of any size, without their ends, read as `decode` reads; one line is in memory at a time."""
-    name, number = os.fsdecode(path), 1
+    name = os.fsdecode(path)
+    number = 1
     with open_regular(path) as file:
         used = _encoding_of(file.read(4), encoding)
         file.seek(0)
@@ -225,10 +230,10 @@ def as_rgb(image: Image) -> Image:
 def _orientation(image: Image) -> int:
     """The EXIF orientation, from 1 to 8; 1 where there is none, or EXIF data that cannot be read."""
     try:
-        found = image.getexif().get(ORIENTATION, 1)
+        orientation = image.getexif().get(ORIENTATION, 1)
     except Exception:  # damaged EXIF data are no reason to refuse an image
         return 1
-    return found if found in range(1, 9) else 1
+    return orientation if orientation in range(1, 9) else 1
 
 
 def read_taken(path: str | os.PathLike[str]) -> str:
@@ -237,14 +242,14 @@ def read_taken(path: str | os.PathLike[str]) -> str:
     try:
         with open_regular(path) as file, pillow.open(file, formats=IMAGE_FORMATS) as opened:
             exif = opened.getexif()
-            found = exif.get_ifd(0x8769).get(0x9003) or exif.get(0x0132)  # DateTimeOriginal, DateTime
+            taken = exif.get_ifd(_EXIF_IFD).get(_DATE_TIME_ORIGINAL) or exif.get(_DATE_TIME)
     except Exception as error:  # decoders raise whatever they like about broken bytes
         raise DataError(f"{os.fsdecode(path)}: its EXIF data cannot be read ({str(error)[:200]}).") from error
-    if not found:
+    if not taken:
         raise DataError(
             f"{os.fsdecode(path)}: must have a time in its EXIF data, or in the table. Got neither."
         )
-    return str(found)
+    return str(taken)
 
 
 def _eight_bits(image: Image) -> Image:
@@ -254,25 +259,28 @@ def _eight_bits(image: Image) -> Image:
 
     values = np.asarray(image).astype(np.float64)
     values = np.where(np.isfinite(values), values, 0)
-    low, high = float(values.min()), float(values.max())
+    low = float(values.min())
+    high = float(values.max())
     if low < 0 or high > 65535 or (image.mode == "F" and high <= 1):
-        values, high = (values - low) / max(high - low, 1e-30) * 65535, 65535.0
-    sixteen = image.mode.startswith("I;16") or high > 255
-    shown = np.clip(np.rint(values / 257 if sixteen else values), 0, 255).astype(np.uint8)
-    return Image.fromarray(shown)
+        values = (values - low) / max(high - low, 1e-30) * 65535
+        high = 65535.0
+    has_16_bits = image.mode.startswith("I;16") or high > 255
+    if has_16_bits:
+        values = values / 257
+    return Image.fromarray(np.clip(np.rint(values), 0, 255).astype(np.uint8))
 
 
 def _oddities(image: Image) -> list[str]:
     """What is unusual about an image that was opened and not decoded, in words for a list."""
     deep = image.mode[0] in "IF"
-    told = {
+    unusual = {
         "turned by EXIF orientation": _orientation(image) != 1,
         "more than 8 bits per channel, reduced to 8": deep,
         f"stored as {image.mode}": not deep and image.mode not in ("RGB", "L", "P", "1"),
         "animated, or of several pages: the first is used": getattr(image, "n_frames", 1) > 1
         and image.format != "MPO",
     }
-    found = [what for what, holds in told.items() if holds]
+    oddities = [what for what, holds in unusual.items() if holds]
     if profile := image.info.get("icc_profile"):
         try:
             cms = optional("PIL.ImageCms", "Reading colour profiles")
@@ -280,8 +288,8 @@ def _oddities(image: Image) -> list[str]:
         except Exception:  # a damaged profile changes nothing: colours are taken as stored
             title = "unknown"
         if "srgb" not in title.lower():
-            found.append(f"colour profile {title!r}, not applied")
-    return found
+            oddities.append(f"colour profile {title!r}, not applied")
+    return oddities
 
 
 @contextmanager
@@ -336,5 +344,5 @@ def _refuse_zeros(text: str, name: str) -> None:
         raise FormatError(f"{name}: must be text. Got a binary file, with a zero at character {place}.")
 
 
-def _not_regular(path: str | os.PathLike[str], found: str) -> FormatError:
-    return FormatError(f"{os.fsdecode(path)}: must be a file. Got {found}. Give the path of a file.")
+def _not_regular(path: str | os.PathLike[str], kind: str) -> FormatError:
+    return FormatError(f"{os.fsdecode(path)}: must be a file. Got {kind}. Give the path of a file.")

@@ -345,19 +345,17 @@ def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> G
         raise ConfigError(f"y must be None: {path.name} holds its labels.")
     named = columns.groups if isinstance(columns.groups, str) else None
     parts = feature_splits(read_feature_arrays(path, named), path, named)
-    splits = np.repeat(list(parts), [len(part[1]) for part in parts.values()])
-    x = np.concatenate([np.asarray(part[0], dtype=np.float32) for part in parts.values()])
-    labels = labels_of(
-        np.concatenate([part[1] for part in parts.values()]), hierarchy, f"{path.name}: labels"
-    )
-    groups = [part[2] for part in parts.values() if part[2] is not None]
+    splits = np.repeat(list(parts), [len(part.y) for part in parts.values()])
+    x = np.concatenate([np.asarray(part.x, dtype=np.float32) for part in parts.values()])
+    labels = labels_of(np.concatenate([part.y for part in parts.values()]), hierarchy, f"{path.name}: labels")
+    groups = [part.groups for part in parts.values() if part.groups is not None]
     grouped = np.concatenate(groups).astype(str) if len(groups) == len(parts) else None
     return Given(
         "features",
         x,
         labels.nodes,
         labels.hierarchy,
-        [f"{name}/{i:06d}" for name, part in parts.items() for i in range(len(part[1]))],
+        [f"{name}/{i:06d}" for name, part in parts.items() for i in range(len(part.y))],
         split=splits if len(parts) > 1 else None,
         groups=grouped,
         notes=labels.notes,

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, HierarchyError, listed, nearest
-from hace.files.archives import read_packed
+from hace.files.archives import ReadMember, read_packed
 from hace.files.reading import decode, read_bytes
 from hace.formats.spreadsheets import read_sheet
 from hace.hierarchy import Hierarchy
@@ -90,7 +90,7 @@ class SourceText:
         data: bytes | str,
         name: str = "text",
         encoding: str | None = None,
-        others: Mapping[str, Callable[[], bytes]] | None = None,
+        others: Mapping[str, ReadMember] | None = None,
     ) -> None:
         self.name, self.encoding, self.others = name, encoding, others  # others: files of the same archive
         self.text = decode(data, name, encoding) if isinstance(data, bytes) else data.removeprefix("\ufeff")
@@ -136,15 +136,16 @@ def read_source(
 
 
 _TABLES = (".csv", ".tsv", ".txt")
+_HEADER = 1 << 16  # bytes that hold the header of a table
 
 
-def _main_member(packed: Mapping[str, Callable[[], bytes]], name: str) -> str:
+def _main_member(packed: Mapping[str, ReadMember], name: str) -> str:
     """The file of an archive that holds the hierarchy."""
     if len(packed) == 1 or "nodes.dmp" in packed:
         return "nodes.dmp" if "nodes.dmp" in packed else next(iter(packed))
     tables = [member for member in packed if member.casefold().endswith(_TABLES)]
     parents = re.compile(rb"(?i)parentNameUsageID|parentID")
-    taxa = [member for member in tables if parents.search(packed[member]().partition(b"\n")[0])]
+    taxa = [member for member in tables if parents.search(packed[member](_HEADER).partition(b"\n")[0])]
     if len(taxa) != 1:
         raise FormatError(
             f"{name}: which file of the archive? It holds {listed(packed, 10) or 'no file that is read'}. Name one with "

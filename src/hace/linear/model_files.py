@@ -73,8 +73,9 @@ class ScoredModel(nn.Module):
         self.outputs, self.temperature = outputs, temperature
         ancestor, below = hierarchy.reachability()
         if outputs == "leaves":
-            kept = hierarchy.labels[below] >= 0
-            ancestor, below = ancestor[kept], hierarchy.labels[below[kept]]
+            is_leaf = hierarchy.labels[below] >= 0
+            ancestor = ancestor[is_leaf]
+            below = hierarchy.labels[below[is_leaf]]
         for name, array in (("ancestor", ancestor), ("column", below), ("leaf_nodes", hierarchy.leaf_nodes)):
             self.register_buffer(name, torch.tensor(np.array(array, dtype=np.int64)), persistent=False)
         self.eval().requires_grad_(False)
@@ -140,8 +141,8 @@ def check_seal(path: str | Path, recorded: Any) -> None:
         place = content.find(str(recorded).encode(errors="replace"))
         if 0 <= place <= len(content) - 64:
             content[place : place + 64] = UNSEALED.encode()
-        found = hashlib.sha256(content).hexdigest()
-    if place < 0 or found != recorded:
+        actual = hashlib.sha256(content).hexdigest()
+    if place < 0 or actual != recorded:
         raise FormatError(
             f"{path} is damaged: its bytes are not those that hace wrote. Copy it again, or write it again."
         )
@@ -182,8 +183,9 @@ def write_checked(
         x = torch.cat([example, example.flip(0) * 2])  # another number of samples than the example
         with torch.no_grad():
             expected = model(x)
-        found = open_(temporary).run(x)
-        difference = max(float((a - b).abs().max()) for a, b in zip(found[1:], expected[1:], strict=True))
+        written = open_(temporary).run(x)
+        pairs = zip(written[1:], expected[1:], strict=True)  # probabilities of classes and of nodes
+        difference = max(float((a - b).abs().max()) for a, b in pairs)
         if not difference <= TOLERANCE:
             raise ConfigError(
                 f"The file must compute what the model computes. Its probabilities differ by {difference:.2g}: this format "
@@ -292,8 +294,9 @@ def parse_document(text: str | None, path: str) -> dict[str, Any]:
     parts = [_ALWAYS, _OF_IMAGES if _at(document, "input.name") == "images" else _OF_FEATURES]
     parts += [_OF_PROBES] if _at(document, "architecture.kind") == "probe" else []
     parts += [_OF_LOSSES] if _at(document, "head.loss") is not None else []
-    found = [_problem(place, rule, _at(document, place)) for part in parts for place, rule in part.items()]
-    problems = [problem for problem in found if problem is not None]
+    rules = [rule for part in parts for rule in part.items()]
+    checked = [_problem(place, rule, _at(document, place)) for place, rule in rules]
+    problems = [problem for problem in checked if problem is not None]
     if not problems and document["preprocessing"] is not None:
         size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
         if shape != [3, size, size]:
@@ -324,18 +327,18 @@ def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
 
 def stored_calibration(document: Mapping[str, Any], hierarchy: Hierarchy, path: Any) -> Calibration:
     """The calibration of a document that has one, if it was made for this model."""
-    found = parse_calibration(document["calibration"], path)
+    calibration = parse_calibration(document["calibration"], path)
     for name, theirs, ours in (
-        ("hierarchy", found.hierarchy, hierarchy.fingerprint),
-        ("outputs", found.outputs, document["outputs"]["scores"]),
-        ("temperature", found.temperature, document["temperature"]),
+        ("hierarchy", calibration.hierarchy, hierarchy.fingerprint),
+        ("outputs", calibration.outputs, document["outputs"]["scores"]),
+        ("temperature", calibration.temperature, document["temperature"]),
     ):
         if theirs != ours:
             raise FormatError(
                 f"{path} is damaged: its calibration must be for this model. Its {name} is {theirs}, the model's {ours}. "
                 "Export the run again."
             )
-    return found
+    return calibration
 
 
 # --- opening
