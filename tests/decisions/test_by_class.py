@@ -1,0 +1,60 @@
+"""Guarantees within each class: kept where one on average is not, and pooled upward."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from hace import Hierarchy, guaranteed_threshold
+from hace.decisions.by_class import class_thresholds
+from hace.errors import DataError, HierarchyError
+from hace.hierarchy.derived import is_above
+
+H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
+
+
+def samples(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Class 1 is hard."""
+    y = rng.integers(4, size=number)
+    z = 2 * rng.normal(size=(number, 4))
+    z[np.arange(number), y] += np.array([5.0, 1.0, 5.0, 5.0])[y]
+    return z, y
+
+
+def false_by_class(answers: np.ndarray, y: np.ndarray) -> np.ndarray:
+    false = (np.append(H.depths, 0)[answers] > 0) & ~is_above(H, answers, H.leaf_nodes[y])
+    return np.bincount(y, false) / np.bincount(y)
+
+
+def test_the_guarantee_holds_within_each_class() -> None:
+    rng = np.random.default_rng(0)
+    own, average = [], []
+    for _ in range(60):
+        (z, y), (new, truth) = samples(rng, 400), samples(rng, 400)
+        own.append(false_by_class(class_thresholds(z, y, H, 0.9).predict(new, H).nodes.numpy(), truth))
+        average.append(
+            false_by_class(guaranteed_threshold(z, y, H, 0.9).predict(new, H).nodes.numpy(), truth)
+        )
+    mean, error = np.mean(own, axis=0), np.std(own, axis=0) / np.sqrt(60)
+    assert (mean < 0.1 + 3 * error).all()
+    assert np.mean(average, axis=0)[1] > 0.15
+
+
+def test_classes_with_too_few_samples_are_pooled_upward() -> None:
+    rng = np.random.default_rng(1)
+    z, y = samples(rng, 400)
+    few = np.flatnonzero((y != 1) | (np.cumsum(y == 1) <= 5))
+    made = class_thresholds(z[few], y[few], H, 0.9)
+    assert sorted(map(len, made.pools)) == [1, 1, 2]
+    assert any(H.leaves[1] in pool and len(pool) == 2 for pool in made.pools)
+    by_rank = class_thresholds(z, y, H, 0.9, rank=1)
+    assert sorted(by_rank.pools) == [("beagle", "husky"), ("siamese", "tabby")]
+
+
+def test_what_it_refuses() -> None:
+    z, y = samples(np.random.default_rng(2), 5)
+    with pytest.raises(DataError, match="at least 9"):
+        class_thresholds(z, y, H, 0.9)
+    dag = Hierarchy.from_edges([("a", "x"), ("b", "x"), ("b", "y")])
+    with pytest.raises(HierarchyError, match="tree or forest"):
+        class_thresholds(np.zeros((30, 2)), np.zeros(30, dtype=int), dag)
