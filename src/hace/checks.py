@@ -50,8 +50,11 @@ def check_count(name: str, value: object, most: int, least: int = 1) -> None:
         Traceback (most recent call last):
         hace.errors.ConfigError: bins must be a whole number from 1 to 100,000. Got 0.
     """
-    whole = hasattr(value, "__index__") and not isinstance(value, bool)
-    if not whole or not least <= int(value) <= most:  # type: ignore[call-overload]
+    try:
+        number = None if isinstance(value, bool) else operator.index(value)  # type: ignore[arg-type]
+    except TypeError:  # arrays have an index too, of one whole number
+        number = None
+    if number is None or not least <= number <= most:
         shown = repr(value)
         shown = shown if len(shown) < 40 else f"{shown[:40]}..."
         raise ConfigError(f"{name} must be a whole number from {least} to {most:,}. Got {shown}.")

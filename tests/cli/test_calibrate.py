@@ -229,7 +229,7 @@ def test_probabilities_read_as_logits_are_noticed(tmp_path: Path, capsys: pytest
     for scores, doubt in ((torch.from_numpy(z).softmax(1).numpy(), True), (z, False)):
         assert cli.main(["calibrate", *files(tmp_path, scores, y), *out]) == 0
         said = capsys.readouterr()
-        assert ("say --kind probs" in said.err) == doubt
+        assert ("--kind probs" in said.err) == doubt
         assert "temperature 1, as given\n" in said.out
 
 

@@ -502,7 +502,10 @@ def test_probabilities_read_as_logits_are_doubted(folder: Path, capsys: pytest.C
     arguments = ["evaluate", "--hierarchy", "tree.csv", "--labels", "y.npy", "--scores"]
     assert cli.main([*arguments, "p.npy"]) == 0
     warning = capsys.readouterr().err
-    assert warning.startswith("hace: warning: p.npy: read as logits, but every row looks like probabilities")
+    assert warning.startswith(
+        "hace: warning: Scores are read as logits, but every row is from 0 to 1 and sums to 1."
+    )
+    assert "--kind probs" in warning
     assert warning.count("\n") == 1
     for scores in (["p.npy", "--kind", "probs"], ["z.npy"]):
         assert cli.main([*arguments, *scores]) == 0

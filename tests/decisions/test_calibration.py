@@ -115,7 +115,7 @@ def test_forms_of_scores_agree_and_blocks_change_nothing(monkeypatch: pytest.Mon
 
 
 def test_one_class_is_enough() -> None:
-    z = torch.tensor([[1.0, 0, 0, 0], [0.0, 1.0, 0, 0], [1.0, 0, 0, 0]])
+    z = torch.tensor([[2.0, 0, 0, 0], [0.0, 2.0, 0, 0], [2.0, 0, 0, 0]])
     assert 0 < fit_temperature(z, [0, 0, 0], ANIMALS.build()) < np.inf
 
 
@@ -124,11 +124,11 @@ def test_one_class_is_enough() -> None:
     [
         (torch.zeros(3, 4), [0, 1, 2], {}, "scores must say something about the truths"),
         (-torch.eye(4), [0, 1, 2, 3], {}, "no better than chance"),
-        (torch.eye(4), [0, 1, 2, 3], {}, "In all 4 the truth comes first"),
-        (torch.eye(4), [0] * 4, {"labels": "nodes"}, "scores must say something"),  # all at the root
+        (2 * torch.eye(4), [0, 1, 2, 3], {}, "In all 4 the truth comes first"),
+        (2 * torch.eye(4), [0] * 4, {"labels": "nodes"}, "scores must say something"),  # all at the root
         (torch.zeros(0, 4), [], {}, "scores must hold at least one sample"),
-        (torch.eye(4), [0, 1, 2], {}, "one truth for each of the 4 samples"),
-        (torch.eye(4), [0, 1, 2, 4], {}, "from 0 to 3"),
+        (2 * torch.eye(4), [0, 1, 2], {}, "one truth for each of the 4 samples"),
+        (2 * torch.eye(4), [0, 1, 2, 4], {}, "from 0 to 3"),
         (torch.eye(4) * torch.nan, [0, 1, 2, 0], {}, "must not hold NaN"),
         (torch.eye(4), [1, 1, 2, 3], {"kind": "probs"}, "1 of 4 truths have none"),
     ],

@@ -300,7 +300,7 @@ def test_what_is_refused() -> None:
         ({"accuracy": 1.0}, "accuracy must be a number above 0 and below 1. Got 1.0"),
         ({"accuracy": 0}, "accuracy must be a number above 0"),
         ({"confidence": 1}, "confidence must be a number above 0 and below 1"),
-        ({"of": "all"}, "of must be 'samples' or 'answers'"),
+        ({"of": "all"}, "of must be one of 'samples', 'answers'"),
         ({"of": "answers"}, "Give confidence=0.9"),
         ({"rule": "cost"}, "rule must be one with a threshold: 'threshold', 'climb', 'hedge', 'own'"),
         ({"rule": "climb", "constrained": False}, "constrained=False belongs to the first"),

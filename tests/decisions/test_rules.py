@@ -203,7 +203,7 @@ def test_of_all_nodes_that_pass_the_most_informative_answers() -> None:
     """Depth says nothing on a ragged tree: at t = 0 the rule is the best leaf, however shallow."""
     h = RAGGED.build()
     z = torch.zeros(1, h.num_leaves)
-    z[0, h.leaves.index("near")] = 1.0
+    z[0, h.leaves.index("near")] = 2.0
     assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == ["near"]
     z = scores_for(h, "leaves", rows=50)
     assert predict(z, h, "threshold", threshold=0.0, constrained=False).ids == predict(z, h).ids
@@ -493,7 +493,7 @@ def test_bad_options() -> None:
     refused(ConfigError, "mass", rule="level", level=1, mass="own")
     refused(ConfigError, "kind", kind="scores")
     refused(ConfigError, "outputs", outputs="columns")
-    refused(DataError, "k must be from 1 to the number of leaves, 4", k=5)
+    refused(ConfigError, "k must be from 1 to the number of leaves, 4", k=5)
     refused(HierarchyError, "level must be", rule="level", level=9)
     refused(HierarchyError, "distance", rule="cost", distance="hops")
 

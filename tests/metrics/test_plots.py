@@ -38,7 +38,7 @@ def test_counts_of_mistakes_have_whole_ticks() -> None:
 
     h = ANIMALS.build()
     figure = figures.Figure(figsize=(11.0, 5.2), layout="constrained")
-    mistakes_figure(figure, [(evaluate(np.eye(4)[[0, 1, 2]], [1, 1, 1], h), "scores")])
+    mistakes_figure(figure, [(evaluate(2 * np.eye(4)[[0, 1, 2]], [1, 1, 1], h), "scores")])
     figure.draw_without_rendering()
     ticks = figure.axes[1].get_xticks()
     assert len(ticks) > 1

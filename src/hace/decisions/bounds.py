@@ -64,7 +64,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import is_number
+from hace.checks import check_choice, is_number
 from hace.decisions.betting import capital_against_at_least
 from hace.decisions.ladders import NOTHING, Outcomes
 from hace.errors import ConfigError, DataError
@@ -93,8 +93,7 @@ class RiskBound:
         cls, accuracy: float, confidence: float | None, of: str, group_share: float | None = None
     ) -> RiskBound:
         """A guarantee about the share of false answers, in exact fractions: 1 - 0.9 is a tenth."""
-        if of not in GUARANTEES:
-            raise ConfigError(f"of must be 'samples' or 'answers'. Got {of!r}.")
+        check_choice("of", of, GUARANTEES)
         alpha = 1 - share_of("accuracy", accuracy)
         if of == "answers" and confidence is None:
             raise ConfigError(

@@ -7,14 +7,14 @@ temperature, the others support guarantees.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hace.checks import check_choice, is_number, require
+from hace.checks import MOST_SEED, check_choice, check_count, is_number, require
 from hace.decisions.bounds import GUARANTEES, group_places
 from hace.decisions.check import Check, check
 from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
@@ -213,7 +213,7 @@ def calibrate_scores(
 
     Args:
         scores: (S, n) over the leaves or (S, N) over the nodes.
-        truth: (S,) node indices.
+        truth: (S,) node indices, or ids.
         hierarchy: The hierarchy.
         accuracy: The share to guarantee, or several; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
         of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
@@ -243,7 +243,7 @@ def calibrate_scores(
     for share in accuracies or ():
         for about in kinds or GUARANTEES:
             check_guarantee(share, about)
-    require("seed", seed, "at least 0", seed >= 0)
+    check_count("seed", seed, MOST_SEED, least=0)
     if groups is None and group_share is not None:
         raise ConfigError(
             "group_share needs groups: the site or recording of each sample. Got none (--groups)."
@@ -252,8 +252,9 @@ def calibrate_scores(
         raise ConfigError(
             "group_share must come without pool: a pooled group has one answer, which is true or false."
         )
-    outside = 0 if subset is None else int((~inside_subset(hierarchy, subset, truth)).sum())
     given = Scores(scores, hierarchy, kind, outputs).checked()
+    truth = given.truths(truth, "nodes")
+    outside = 0 if subset is None else int((~inside_subset(hierarchy, subset, truth)).sum())
     given, truth, groups = calibration_samples(given, truth, groups, pool, subset, prior)
     fits = np.zeros(len(truth), dtype=bool)
     if temperature is None:
@@ -342,7 +343,8 @@ def _several(given: Any) -> tuple[Any, ...] | None:
     """One value or several as a tuple; None for none."""
     if given is None:
         return None
-    return (given,) if isinstance(given, str) or is_number(given) else tuple(given)
+    several = isinstance(given, Iterable) and not isinstance(given, str) and getattr(given, "ndim", 1) > 0
+    return tuple(given) if several else (given,)
 
 
 def calibration_samples(

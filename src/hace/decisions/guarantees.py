@@ -523,7 +523,9 @@ def _tops(first: np.ndarray, hierarchy: Hierarchy) -> dict[Any, np.ndarray]:
 
 def _members(groups: Sequence[Any] | np.ndarray | str, samples: int) -> dict[Any, np.ndarray]:
     """The rows of each group."""
-    given = groups.tolist() if isinstance(groups, np.ndarray | Tensor) else list(groups)
+    given = groups.tolist() if isinstance(groups, np.ndarray | Tensor) else groups
+    if not isinstance(given, Sequence):
+        raise DataError(f"by must name one group for each of the {samples} samples. Got {groups!r}.")
     if len(given) != samples:
         raise DataError(f"by must name one group for each of the {samples} samples. Got {len(given)}.")
     if not given:

@@ -147,7 +147,7 @@ LADDERS: dict[tuple[str, bool], Callable[..., Ladder]] = {
 
 def ladder_of(scores: Scores, rule: str = "threshold", constrained: bool = True) -> Ladder:
     """The ladders of a rule, in blocks that bound the memory."""
-    if (rule, constrained) not in LADDERS:
+    if not isinstance(rule, str) or not isinstance(constrained, bool) or (rule, constrained) not in LADDERS:
         raise ConfigError(
             f"rule must be one with a threshold: {', '.join(repr(name) for name, walks in LADDERS if walks)}; "
             f"constrained=False belongs to the first. Got {rule!r} with constrained={constrained!r}."

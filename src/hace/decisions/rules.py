@@ -37,9 +37,9 @@ def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
 
 def node_masses(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Tensor:
     """(B, N) log-mass of every node, from ``"all"`` outputs or from the ``"leaves"`` alone."""
+    check_choice("mass", mass, ("all", "leaves"))
     if mass == "all":
         return log_q
-    check_choice("mass", mass, ("all", "leaves"))
     return node_log_probs(leaf_log_probs(log_q, hierarchy), hierarchy, outputs="leaves")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import reprlib
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import NoneType
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice, is_number, require
-from hace.errors import ConfigError, DataError, HierarchyError, listed, nearest
+from hace.errors import ConfigError, DataError, HierarchyError, ScoreWarning, listed, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
 from hace.hierarchy.names import known_names, node_of, score_columns, unknown_name_hint
@@ -24,6 +25,10 @@ ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
+_PROBABILITIES = (
+    "Scores are read as logits, but every row is from 0 to 1 and sums to 1. If they are probabilities, say kind='probs' (on the "
+    "command line: --kind probs)."
+)
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
@@ -60,6 +65,7 @@ class Scores:
 
     def __post_init__(self) -> None:
         check_choice("kind", self.kind, SCORE_KINDS)
+        require("outputs", self.outputs, "'auto', 'leaves' or 'nodes'", isinstance(self.outputs, str))
         data = self.data
         if not (isinstance(data, np.ndarray) and data.dtype.kind == "f"):
             data = as_tensor(data, "scores")
@@ -173,16 +179,24 @@ class Scores:
     def truths(self, target: Any, labels: str = "leaves") -> np.ndarray:
         """(B,) node indices of the truths of the samples; see :func:`as_nodes`."""
         truth = as_nodes(target, self.hierarchy, "target", of=labels).numpy()
-        if truth.shape != (len(self),):
-            raise DataError(
-                f"target must hold one truth for each of the {len(self)} samples. Got shape {truth.shape}."
-            )
+        check_truths(truth.shape, len(self))
         return truth
+
+
+def check_truths(shape: tuple[int, ...], samples: int) -> None:
+    """Refuse truths that are not one for each sample."""
+    if shape == (samples,):
+        return
+    rule = f"hold one truth for each of the {samples} samples" if len(shape) == 1 else "have one dimension"
+    remedy = ""
+    if len(shape) > 1 and 1 in shape:
+        remedy = " Drop the dimension of length 1: target.reshape(-1)."
+    raise DataError(f"target must {rule}. Got shape {shape}.{remedy}")
 
 
 def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor:
     """The values of scores, as logits or log q*."""
-    half = z.dtype in (torch.float16, torch.bfloat16)
+    half = z.dtype not in (torch.float32, torch.float64)
     z = z.float() if half else z
 
     def refuse(bad: Tensor, rule: str, remedy: str) -> None:
@@ -196,6 +210,8 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
         if kind == "node_log_probs":
             refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
         refuse(top == -torch.inf, "must not be -inf throughout", "Keep one class.")
+        if kind == "logits" and _like_probabilities(z):
+            warnings.warn(_PROBABILITIES, ScoreWarning, stacklevel=2)
         return z
     remedy = "Say kind='logits' (on the command line: --kind logits) for logits."
     refuse(z.amin(dim=1, keepdim=True) < 0, "of kind 'probs' must not be negative", remedy)
@@ -211,6 +227,17 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
     return z.log()
 
 
+def _like_probabilities(z: Tensor) -> bool:
+    """Whether all rows are from 0 to 1 and sum to 1 within rounding; a single column is inconclusive."""
+    if z.shape[1] < 2 or not len(z):
+        return False
+
+    def sums_to_one(rows: Tensor) -> bool:
+        return bool((rows >= 0).all()) and bool(((rows.sum(dim=1) - 1).abs() < 1e-3).all())
+
+    return sums_to_one(z[:1]) and sums_to_one(z)  # as a rule the first row decides
+
+
 def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
     """(B, n) log-probabilities of the leaves alone, in label order: the leaf outputs renormalised."""
     return Scores(log_q, hierarchy, "node_log_probs", "nodes", _sound=True).leaves().log_softmax(dim=1)
@@ -219,8 +246,7 @@ def leaf_log_probs(log_q: Tensor, hierarchy: Hierarchy) -> Tensor:
 def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
     n = log_p.shape[1]
-    if not 1 <= k <= n:
-        raise DataError(f"k must be from 1 to the number of leaves, {n}. Got {k}.")
+    require("k", k, f"from 1 to the number of leaves, {n}", isinstance(k, int | np.integer) and 1 <= k <= n)
     served = best_columns(log_p, k)
     if served is not None:
         return served[0]
@@ -240,7 +266,9 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
 
 def subset_leaves(hierarchy: Hierarchy, subset: Iterable[Any]) -> list[str]:
     """Ids of the leaves of a subset, in label order; an inner node means all leaves below it."""
-    given = {str(c) for c in ([subset] if isinstance(subset, (str, int)) else subset)}
+    one = isinstance(subset, str | int)
+    require("subset", subset, "the name of a class, or several", one or _is_iterable(subset))
+    given = {str(c) for c in ([subset] if one else subset)}
     if not given:
         raise DataError("subset must name at least one class. Got none.")
     nodes = {name: node_of(hierarchy, name) for name in given}
@@ -276,6 +304,8 @@ def prior_weights(hierarchy: Hierarchy, prior: Mapping[str, float]) -> np.ndarra
 
     Weights say how much likelier a class is here, or in this season, than in training: 0.1 is a tenth as likely.
     """
+    rule = "a mapping from nodes to weights, such as {'lynx': 0.1}"
+    require("prior", prior, rule, isinstance(prior, Mapping))
     unknown = [name for name in prior if name not in set(hierarchy.nodes)]
     if unknown:
         raise DataError(
@@ -299,6 +329,8 @@ def as_nodes(
 ) -> Tensor:
     """Check labels and turn them into node indices on the CPU."""
     check_choice("labels", of, ("leaves", "nodes"))
+    if labels is None or isinstance(labels, str | Mapping):
+        raise DataError(f"{what} must hold one label for each sample. Got {labels!r}.")
     if holds_ids(labels):
         return _id_nodes(np.asarray(labels, dtype=object), hierarchy, what, abstain)
     y = as_tensor(labels, what).cpu()
@@ -383,8 +415,18 @@ def as_tensor(values: Any, what: str) -> Tensor:
     if isinstance(values, np.ndarray) and not values.flags.writeable:
         values = values.copy()  # torch warns about read-only arrays
     try:
-        return torch.as_tensor(values)
+        tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(
             f"{what} must hold numbers, or ids of nodes, in rows of one length. Got {reprlib.repr(values)}."
         ) from error
+    if tensor.layout != torch.strided:
+        raise DataError(f"{what} must be dense. Got a sparse tensor; pass {what}.to_dense().")
+    if tensor.is_meta:
+        raise DataError(f"{what} must hold values. Got a tensor on the meta device, which has none.")
+    return tensor
+
+
+def _is_iterable(values: Any) -> bool:
+    """Whether values can be gone through; an array or a tensor of no dimension cannot."""
+    return isinstance(values, Iterable) and getattr(values, "ndim", 1) > 0

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.decisions.scores import Scores
+from hace.checks import check_choice
+from hace.decisions.scores import SCORE_KINDS, Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
@@ -62,6 +63,7 @@ def fit_temperature(
         >>> round(fit_temperature(z, [0, 0, 1, 0], h), 3)  # right in 3 of 4: softmax(z / T) gives the best class 3/4
         2.232
     """
+    check_choice("kind", kind, SCORE_KINDS)
     if kind == "node_log_probs":
         raise ConfigError("kind must be 'logits', 'probs' or 'log_probs': a temperature acts on the outputs.")
     given = Scores(scores, hierarchy, kind, outputs)

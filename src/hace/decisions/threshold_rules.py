@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import is_number
+from hace.checks import check_choice, is_number
 from hace.decisions.decisions import Decisions
 from hace.decisions.scores import leaf_log_probs, rank_leaves
 from hace.errors import ConfigError, HierarchyError
@@ -163,6 +163,7 @@ def deepest_above(
     pass, one with the fewest leaves under it; of these the most probable, then the deepest, then the first in node order;
     from there down to only children that pass. Node -1 (no answer, probability 1) if nothing below a virtual root passes.
     """
+    check_choice("constrained", constrained, (True, False))
     limits = level_thresholds(threshold, hierarchy).to(log_q.device)  # by depth
     depths = layout(hierarchy, log_q.device).depths
     if constrained:
@@ -312,12 +313,15 @@ def last_passing(passing: Tensor, constrained: bool) -> Tensor:
 def level_thresholds(threshold: float | Sequence[float], hierarchy: Hierarchy) -> Tensor:
     """(H + 1,) the threshold of each depth; -1, which any mass passes, at depth 0."""
     levels = hierarchy.max_depth
-    given = list(threshold) if isinstance(threshold, Sequence | Tensor | np.ndarray) else [threshold] * levels
+    one: Any = threshold
+    several = isinstance(one, Sequence | Tensor | np.ndarray) and getattr(one, "ndim", 1) > 0
+    given: list[Any] = list(one) if several else [one] * levels
     if len(given) != levels:
         raise ConfigError(
             f"threshold must be one number, or one for each of the levels 1 to {levels}. Got {len(given)} numbers."
         )
-    wrong = [t for t in given if not isinstance(t, int | float | np.number | Tensor) or not 0 <= t <= 1]
+    limits = [t.item() if getattr(t, "ndim", None) == 0 else t for t in given]
+    wrong = [t for t in limits if not is_number(t) or not 0 <= t <= 1]
     if wrong:
         raise ConfigError(f"threshold must be a probability from 0 to 1. Got {wrong[0]!r}.")
-    return torch.tensor([-1.0, *given], dtype=torch.float64)
+    return torch.tensor([-1.0, *map(float, limits)], dtype=torch.float64)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,6 @@ import torch
 
 from hace.checks import MOST_BINS, check_choice, check_count, is_number, require
 from hace.decisions.ladders import LADDERS, Ladder
-from hace.decisions.threshold_rules import level_thresholds
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
@@ -151,13 +150,25 @@ def _worth(ladder: Ladder, batch: MetricBatch) -> list[np.ndarray]:
     return [batch.relations.specificity[ladder.nodes], ladder.true(batch.truth), ladder.says]
 
 
+def checked_thresholds(thresholds: Any) -> tuple[float, ...]:
+    """Thresholds of a curve: probabilities."""
+    given: list[Any] = [None]
+    if (
+        isinstance(thresholds, Iterable)
+        and not isinstance(thresholds, str)
+        and getattr(thresholds, "ndim", 1)
+    ):
+        given = list(thresholds)
+    fits = all(is_number(t) and 0 <= t <= 1 for t in given)
+    require("thresholds", thresholds, "probabilities, from 0 to 1", fits)
+    return tuple(map(float, given))
+
+
 def operating_columns(
     batch: MetricBatch, thresholds: Sequence[float] = THRESHOLDS, constrained: bool = True
 ) -> list[np.ndarray]:
     """(B, T) the specificity of the threshold rule's answers, whether they are true, and below the root."""
-    limits = np.asarray(thresholds, dtype=np.float64)
-    for t in limits[~((limits >= 0) & (limits <= 1))].tolist():
-        level_thresholds(t, batch.hierarchy)  # refuses what is not a probability
+    limits = np.array(checked_thresholds(thresholds))
     ladder = _ladder(batch, "threshold", constrained)
     last = (ladder.reached[:, :, None] >= limits).sum(axis=1) - 1  # (B, T)
     return [np.take_along_axis(values, last, axis=1) for values in _worth(ladder, batch)]

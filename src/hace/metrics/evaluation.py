@@ -372,10 +372,9 @@ def _accuracy(e: Evaluation, name: str) -> str:
     text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
-    classes = e.hierarchy.num_leaves
-    # By chance alone three or more would have been right.
-    if samples >= 3 * classes and right * classes < samples:
-        return f"{text}. That is below chance: are the columns in label order, and do labels count from 0?"
+    chance = 1 / e.hierarchy.num_leaves
+    if samples * chance >= 3 and low <= chance < 1:
+        return f"{text}. That is no better than chance: are columns and labels in the order of the same samples and classes?"
     return f"{text}."
 
 

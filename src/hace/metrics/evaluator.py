@@ -20,9 +20,11 @@ from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.bounds import group_places
 from hace.decisions.rules import RULES, check_rule
 from hace.decisions.scores import (
+    SCORE_KINDS,
     Scores,
     as_nodes,
     as_tensor,
+    check_truths,
     inside_subset,
     level_numbers,
     row_blocks,
@@ -81,6 +83,11 @@ class Evaluator:
     def __post_init__(self) -> None:
         h = self.hierarchy
         check_choice("metrics", self.metrics, ("all", LEAVES))
+        check_choice("kind", self.kind, SCORE_KINDS)
+        require("outputs", self.outputs, "'auto', 'leaves' or 'nodes'", isinstance(self.outputs, str))
+        is_guarantee = self.guarantee is None or isinstance(self.guarantee, GuaranteedThreshold)
+        require("guarantee", self.guarantee, "what hace.guaranteed_threshold returns", is_guarantee)
+        self.thresholds = curves.checked_thresholds(self.thresholds)
         check_count("bins", self.bins, MOST_BINS)
         check_rules(self.rules)
         self._check_temperature()
@@ -117,11 +124,7 @@ class Evaluator:
         """Add a chunk of scores and truths."""
         truth = as_nodes(target, self.hierarchy, "target", of=self.labels).numpy()
         given = Scores(scores, self.hierarchy, self.kind, self.outputs)
-        if truth.shape != (len(given),):
-            raise DataError(
-                f"scores and target must have one row per sample. Got {len(given)} rows of scores and targets of shape "
-                f"{truth.shape}."
-            )
+        check_truths(truth.shape, len(given))
         ranking, top = self._ranked(given)
         given = given.checked(self._samples, top)
         self._samples += len(truth)
@@ -300,6 +303,9 @@ def evaluate(
     """
     truth = as_nodes(target, hierarchy, "target", of=options.get("labels", "leaves"))
     check_rules(options.get("rules", {}))
+    check_choice("only_subset", only_subset, (True, False))
+    if truth.dim() != 1:
+        check_truths(tuple(truth.shape), truth.numel())
     rules = _asked_rules(hierarchy, threshold, level, price, options.get("distance", "lca_height"))
     rules |= options.get("rules", {})
     inside = _inside(hierarchy, options.get("subset"), truth.numpy(), only_subset)
@@ -340,13 +346,22 @@ def evaluate(
     return compared(found, compare)
 
 
-def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterable[Any]:
+def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterator[Any]:
     """Scores in pieces that bound the memory of work on them."""
-    if not hasattr(scores, "shape"):
-        return scores
-    over = "nodes" if evaluator.kind == "node_log_probs" else evaluator.outputs
-    score_columns(tuple(scores.shape), h, over)
-    return (scores[rows] for rows in row_blocks(len(scores), h.num_nodes))
+    rows_of_numbers = isinstance(scores, list | tuple) and len(scores) > 0 and np.ndim(scores[0]) == 1
+    table: Any = as_tensor(scores, "scores") if rows_of_numbers or isinstance(scores, Tensor) else scores
+    if hasattr(table, "shape"):
+        over = "nodes" if evaluator.kind == "node_log_probs" else evaluator.outputs
+        score_columns(tuple(table.shape), h, over)
+        for rows in row_blocks(len(table), h.num_nodes):
+            yield table[rows]
+        return
+    if not isinstance(scores, Iterable) or isinstance(scores, str | bytes | Mapping):
+        raise DataError(f"scores must be a table of numbers, or chunks of one. Got {scores!r}.")
+    for chunk in scores:
+        if np.ndim(chunk) != 2:
+            raise DataError(f"scores must come in chunks with two dimensions. Got {chunk!r:.80}.")
+        yield chunk
 
 
 def _asked_rules(

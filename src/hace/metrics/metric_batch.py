@@ -18,6 +18,7 @@ from hace.decisions.scores import (
     Scores,
     as_nodes,
     as_tensor,
+    check_truths,
     holds_ids,
     leaf_log_probs,
     level_numbers,
@@ -211,17 +212,19 @@ def as_metric_batch(
     """Check predictions and truths in the forms of :class:`ScoreForms`."""
     truth = as_nodes(target, hierarchy, "target", of=labels)
     if truth.dim() != 1:
-        raise DataError(f"target must have one dimension. Got shape {tuple(truth.shape)}.")
+        check_truths(tuple(truth.shape), truth.numel())
     if isinstance(preds, Decisions):
         if preds.hierarchy != hierarchy:
             raise DataError(
                 "preds must be decided over the given hierarchy. Got decisions over another hierarchy; pass preds.hierarchy."
             )
         answers, confidence = preds.nodes.cpu(), preds.probabilities.detach().double().cpu().numpy()
+    elif preds is None or isinstance(preds, str | dict):
+        raise DataError(f"preds must be scores, answers or Decisions. Got {preds!r}.")
     elif holds_ids(preds):
         answers, confidence = as_nodes(preds, hierarchy, "preds", abstain=True), None
     else:
-        preds, confidence = as_tensor(preds, "preds").detach(), None
+        preds, confidence = as_tensor(preds, "preds"), None
         given = preds.is_floating_point()
         answers = None if given else as_nodes(preds, hierarchy, "preds", of=labels, abstain=True)
     scores = Scores(preds, hierarchy, kind, outputs).checked() if answers is None else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -14,7 +13,7 @@ import torch
 from hace.decisions.calibration import Calibration, calibrate_scores
 from hace.decisions.check import Check
 from hace.decisions.scores import Scores
-from hace.errors import DataError, ScoreWarning
+from hace.errors import DataError
 from hace.formats.score_files import ScoreFile
 from hace.hierarchy import Hierarchy
 from hace.losses.head import leaf_logits
@@ -90,21 +89,12 @@ class ScoredFile:
         return calibration.check(scores, accuracy, of, truth=self.truth, groups=self.groups, level=level)
 
     def _chunks(self) -> Iterator[np.ndarray]:
-        """The scores as they are used; at the end a warning where logits look like probabilities."""
-        doubtful = self.kind == "logits" and self.sharing is None and self.scores.rows > 0
+        """The scores as they are used."""
         for chunk in self.scores.chunks():
             if self.sharing is None:
                 yield chunk
             else:
                 yield leaf_logits(torch.tensor(chunk), self.hierarchy, "paths", self.sharing).numpy()
-            doubtful = doubtful and like_probabilities(chunk)
-        if doubtful:
-            warnings.warn(
-                f"{self.scores.path}: read as logits, but every row looks like probabilities (from 0 to 1, with sum 1). If that is "
-                "what they are, say --kind probs.",
-                ScoreWarning,
-                stacklevel=2,
-            )
 
     def _what_is_wrong(self, error: DataError) -> str:
         """The message about bad rows; where they are NaN, counted over the whole file instead of one chunk."""
@@ -116,10 +106,3 @@ class ScoredFile:
             f"scores must not hold NaN. {len(rows):,} of {self.scores.rows:,} rows break this rule; the first is "
             f"{self.scores.place(int(rows[0]))}. Check the model that made them."
         )
-
-
-def like_probabilities(chunk: np.ndarray) -> bool:
-    """Whether all rows are in [0, 1] and sum to 1 within rounding; a single column is inconclusive."""
-    if chunk.shape[1] < 2 or chunk.min(initial=0) < 0 or chunk.max(initial=0) > 1:
-        return False
-    return bool(np.allclose(chunk.sum(axis=1, dtype=np.float64), 1, rtol=0, atol=1e-3))
