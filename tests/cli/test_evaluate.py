@@ -324,7 +324,7 @@ def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str
         return refused(capsys, scores="bad.csv")
 
     assert "a class of the hierarchy. Got 'huskey'. Did you mean 'husky'?" in header(*LEAVES[1:], "huskey")
-    assert "--ignore-column" in header(*LEAVES, "image")
+    assert "--ignore-column" in header(*LEAVES, "comment")
     assert "Leaves without a column: 'siamese'" in header("husky", "beagle", "persian")
     assert "There must be one label per row" in header(*LEAVES, "dog")  # columns at mixed ranks are read
     assert "one column. Got two for 'husky'" in header(*LEAVES, "husky")
@@ -648,3 +648,42 @@ def test_a_page_from_python(folder: Path) -> None:
     page = hace.write_evaluation(found, "page")
     assert page == (folder / "page" / "report.html").resolve()
     assert "mine against second" in page.read_text(encoding="utf-8")
+
+
+def test_scores_and_labels_in_another_order_are_joined_by_the_names_of_samples(
+    folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    z, y = np.load("z.npy"), np.load("y.npy")
+    names = [f"{i}.jpg" for i in range(len(y))]
+    expected = hace_evaluate("--subset", "dog", "--only-subset")
+    plain = hace_evaluate()
+    shuffled = np.random.default_rng(0).permutation(len(y))
+    rows = [f"{names[i]},{LEAVES[y[i]]},{'ab'[i % 2]}" for i in shuffled]
+    Path("y.csv").write_text("file,label,site\n" + "\n".join(rows) + "\n")
+
+    def written(path: str, order: np.ndarray) -> None:
+        lines = [",".join([names[i], *(f"{v!r}" for v in z[i].tolist())]) for i in order]
+        Path(path).write_text(",".join(["file", *LEAVES]) + "\n" + "\n".join(lines) + "\n")
+
+    def numbers(found: dict[str, Any]) -> list[float]:
+        return [value for values in found["metrics"].values() for value in values.values()]
+
+    def same_metrics(one: dict[str, Any], other: dict[str, Any]) -> bool:
+        return numbers(one) == pytest.approx(numbers(other), nan_ok=True)
+
+    written("z.csv", np.arange(len(y)))
+    assert same_metrics(hace_evaluate(scores="z.csv", labels="y.csv"), plain)
+    assert same_metrics(hace_evaluate("--ignore-column", "file", scores="z.csv", labels="y.csv"), plain)
+    subset = hace_evaluate("--subset", "dog", "--only-subset", scores="z.csv", labels="y.csv")
+    assert same_metrics(subset, expected)
+    written("other.csv", np.random.default_rng(1).permutation(len(y)))
+    options = ("--compare", "other.csv", "--groups", "site")
+    same = hace_evaluate(*options, scores="z.csv", labels="y.csv")["comparison"]["metrics"]
+    assert all(row["change"] == pytest.approx(0, abs=1e-9) for row in same if row["first"] is not None)
+    written("part.csv", np.r_[0, 0, 2 : len(y)])
+    words = ["evaluate", "--hierarchy", "tree.csv", "--labels", "y.csv", "--scores", "part.csv"]
+    assert cli.main(words) == 2
+    assert "every sample of part.csv must have a label. Got several rows" in capsys.readouterr().err
+    Path("y.csv").write_text(Path("y.csv").read_text().replace("3.jpg", "x.jpg"))
+    assert cli.main([*words[:-1], "z.csv"]) == 2
+    assert "Got none for '3.jpg'" in capsys.readouterr().err

@@ -339,7 +339,7 @@ class ScoreFiles:
 
     def open(self, path: Path, h: Hierarchy, truth: np.ndarray, labels: str) -> ScoredFile:
         """A file of scores, opened, with the truth."""
-        from hace.formats.score_files import open_scores, open_top_k
+        from hace.formats.score_files import label_order, open_scores, open_top_k
         from hace.metrics.scored_file import ScoredFile
 
         kind, sharing = self.kind, self.path_sharing
@@ -350,7 +350,8 @@ class ScoreFiles:
             columns = "nodes" if self.outputs == "paths" else self.outputs
             about = {"key": self.key, "outputs": columns, "ignore_columns": self.ignore_column}
             scores = open_scores(path, h, absent=absent, **about)
-        return ScoredFile(scores, truth, h, kind, sharing, self.read_groups(len(truth)), labels)
+        order = None if self.labels is None else label_order(scores, self.labels)
+        return ScoredFile(scores, truth, h, kind, sharing, self.read_groups(len(truth)), labels, order)
 
     @property
     def path_sharing(self) -> float | None:

@@ -39,6 +39,8 @@ class ScoreFile:
     chunks: Callable[[], Iterator[np.ndarray]]
     # Where a row is: its line in a text file, or its number from 0.
     place: Callable[[int], str] = "row {}".format
+    # The names of the samples, where a column has them.
+    samples: Callable[[], list[str]] | None = None
 
 
 def open_scores(
@@ -131,6 +133,7 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
     rows = 1 + sum(1 for _ in lines)
     header = [cell.strip().replace("\n", " ") for cell in first]
     named = set(header) >= set(h.leaves) or not all(map(is_numeric, first))
+    naming = _sample_column(header, h) if named else None
     if named:
         places, over = _column_places(header, h, outputs, ignored, str(path))
     else:
@@ -155,7 +158,11 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
     def place(row: int) -> str:
         return f"line {next(islice(_csv_rows(path), row + int(named), None))[0]}"
 
-    return ScoreFile(path, rows - named, over, chunks, place)
+    def samples() -> list[str]:
+        assert naming is not None
+        return [cells[naming].strip() for _, cells in islice(_csv_rows(path), int(named), None)]
+
+    return ScoreFile(path, rows - named, over, chunks, place, None if naming is None else samples)
 
 
 def _csv_rows(path: Path) -> Iterator[tuple[int, list[str]]]:
@@ -174,7 +181,8 @@ def _column_places(
     if stray:
         raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
     known = known_names(h)
-    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored]
+    naming = _sample_column(columns, h)
+    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored and i != naming]
     unknown = [c for _, c in kept if c not in known]
     if unknown:
         raise DataError(
@@ -201,6 +209,37 @@ def _column_places(
     )
 
 
+def _sample_column(columns: Sequence[str], h: Hierarchy) -> int | None:
+    """The column that names the samples: it has a usual name and is no class."""
+    known = known_names(h)
+    usual = (i for i, c in enumerate(columns) if c.casefold() in SAMPLES and c not in known)
+    return next(usual, None)
+
+
+def label_order(scores: ScoreFile, labels: str | Path) -> np.ndarray | None:
+    """(S,) which label belongs to each row of scores, by the names of samples; None where one of the files has no names.
+
+    Raises:
+        DataError: A sample of one file is not in the other, or is there twice.
+    """
+    path = Path(labels)
+    if scores.samples is None or path.suffix.lower() not in (".csv", ".tsv"):
+        return None
+    of_labels = read_table(path).samples
+    if of_labels is None:
+        return None
+    place = {sample: i for i, sample in enumerate(of_labels)}
+    if len(place) < len(of_labels):
+        repeated = [sample for sample, times in Counter(of_labels).items() if times > 1]
+        raise DataError(f"{path}: every sample must have one label. Got several for {listed(repeated)}.")
+    named = scores.samples()
+    missing = [sample for sample in named if sample not in place]
+    if missing or len(set(named)) < len(named):
+        problem = f"none for {listed(missing)}" if missing else "several rows of scores for some"
+        raise DataError(f"{path}: every sample of {scores.path} must have a label. Got {problem}.")
+    return np.array([place[sample] for sample in named], dtype=np.int64)
+
+
 def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
     table = Parquet(path)
     places, over = _column_places(table.names, h, outputs, ignored, str(path))
@@ -220,7 +259,16 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
             whole[:, [i for i, place in enumerate(places) if place >= 0]] = found
             yield whole
 
-    return ScoreFile(path, table.rows, over, chunks)
+    naming = _sample_column(table.names, h)
+
+    def samples() -> list[str]:
+        assert naming is not None
+        name = table.names[naming]
+        return [
+            str(cell) for batch in table.batches([name], CHUNK) for cell in batch.column(name).to_pylist()
+        ]
+
+    return ScoreFile(path, table.rows, over, chunks, samples=None if naming is None else samples)
 
 
 def read_values(
@@ -443,8 +491,10 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
         raise ConfigError(
             f"rest must be 'spread', or 'unknown', which needs a root (--root-node). Got {rest!r}."
         )
-    json = path.suffix.lower() == ".json"
-    rankings = _predictions(path, "classifications")[1] if json else _long_table(read_table(path))
+    if path.suffix.lower() == ".json":
+        samples, rankings = _predictions(path, "classifications")
+    else:
+        samples, rankings = _long_table(read_table(path))
     known, skip = known_names(h), {"", *ignored}
     unknown = [name for ranking in rankings for name, _ in ranking if name not in known and name not in skip]
     if unknown:
@@ -469,14 +519,15 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
                 row /= row.sum() or 1.0
             yield made
 
-    return ScoreFile(path, len(rankings), "nodes", chunks)
+    return ScoreFile(path, len(rankings), "nodes", chunks, samples=lambda: samples)
 
 
-def _long_table(table: Table) -> list[Ranking]:
+def _long_table(table: Table) -> tuple[list[str], list[Ranking]]:
+    """The samples of a table with a row for each pair, and their lists."""
     if table.samples is None:
         raise FormatError(f"{table.path}: a column such as sample or file must name the sample of each row.")
     names, scores = (table.column(None, usual, "a column") for usual in (_CLASSES, _SCORES))
     found: dict[str, Ranking] = {}
     for sample, name, score in zip(table.samples, names, scores, strict=True):
         found.setdefault(sample, []).append((name, _number(score, table.path)))
-    return list(found.values())
+    return list(found), list(found.values())

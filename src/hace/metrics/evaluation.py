@@ -374,7 +374,10 @@ def _accuracy(e: Evaluation, name: str) -> str:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
     chance = 1 / e.hierarchy.num_leaves
     if samples * chance >= 3 and low <= chance < 1:
-        return f"{text}. That is no better than chance: are columns and labels in the order of the same samples and classes?"
+        return (
+            f"{text}. That is no better than chance: are the columns in label order, do labels count from 0, and are rows and "
+            "labels of the same samples?"
+        )
     return f"{text}."
 
 

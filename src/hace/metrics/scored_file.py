@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -12,7 +13,7 @@ import torch
 
 from hace.decisions.calibration import Calibration, calibrate_scores
 from hace.decisions.check import Check
-from hace.decisions.scores import Scores
+from hace.decisions.scores import Scores, inside_subset
 from hace.errors import DataError
 from hace.formats.score_files import ScoreFile
 from hace.hierarchy import Hierarchy
@@ -33,6 +34,7 @@ class ScoredFile:
         sharing: Sharing of path sums, where the columns are outputs of nodes that add up along each path.
         groups: The group of each sample, where there are groups.
         labels: What messages call the truth, such as its file.
+        order: Which entry of the truth belongs to each row of the file, where it is not the same order.
     """
 
     scores: ScoreFile
@@ -42,6 +44,7 @@ class ScoredFile:
     sharing: float | None = None
     groups: np.ndarray | None = None
     labels: str = "the truth"
+    order: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.scores.rows != len(self.truth):
@@ -55,14 +58,32 @@ class ScoredFile:
         """What the columns are over, once path sums are collapsed."""
         return self.scores.outputs if self.sharing is None else "leaves"
 
+    @cached_property
+    def row_truth(self) -> np.ndarray:
+        """The true node of each row."""
+        return self.truth if self.order is None else self.truth[self.order]
+
+    @cached_property
+    def row_groups(self) -> np.ndarray | None:
+        """The group of each row, where there are groups."""
+        return self.groups if self.order is None or self.groups is None else self.groups[self.order]
+
     def report(self, *, progress: Callable[[int], object] | None = None, **options: Any) -> Evaluation:
-        """All metrics; options as of :func:`hace.evaluate`."""
-        forms = {"kind": self.kind, "outputs": self.outputs, "labels": "nodes", "groups": self.groups}
+        """All metrics, of the samples in the order of the truth; options as of :func:`hace.evaluate`."""
+        forms = {"kind": self.kind, "outputs": self.outputs, "labels": "nodes", "groups": self.row_groups}
         chunks = self._chunks()
         try:
-            return evaluate(chunks, self.truth, self.hierarchy, progress=progress, **forms, **options)
+            evaluation = evaluate(
+                chunks, self.row_truth, self.hierarchy, progress=progress, **forms, **options
+            )
         except DataError as error:
             raise DataError(f"{self.scores.path}: {self._what_is_wrong(error)}") from error
+        if self.order is None:
+            return evaluation
+        order = self.order
+        if options.get("only_subset"):
+            order = order[inside_subset(self.hierarchy, options["subset"], self.row_truth)]
+        return evaluation.of_samples(np.argsort(order))
 
     def calibrate(self, **options: Any) -> Calibration:
         """A temperature and thresholds; options as of :func:`hace.decisions.calibration.calibrate_scores`."""
@@ -70,10 +91,10 @@ class ScoredFile:
         if not chunks:
             raise DataError(f"{self.scores.path} must hold at least one sample. Got none.")
         scores = torch.tensor(np.concatenate(chunks))
-        options |= {"kind": self.kind, "outputs": self.outputs, "groups": self.groups}
+        options |= {"kind": self.kind, "outputs": self.outputs, "groups": self.row_groups}
         try:
             return calibrate_scores(
-                scores, self.truth, self.hierarchy, split=self.scores.path.name, **options
+                scores, self.row_truth, self.hierarchy, split=self.scores.path.name, **options
             )
         except DataError as error:
             raise DataError([f"{self.scores.path}: {problem}" for problem in error.problems]) from error
@@ -86,7 +107,9 @@ class ScoredFile:
         if not chunks:
             raise DataError(f"{self.scores.path} must hold at least one sample. Got none.")
         scores = Scores(torch.tensor(np.concatenate(chunks)), self.hierarchy, self.kind, self.outputs)
-        return calibration.check(scores, accuracy, of, truth=self.truth, groups=self.groups, level=level)
+        return calibration.check(
+            scores, accuracy, of, truth=self.row_truth, groups=self.row_groups, level=level
+        )
 
     def _chunks(self) -> Iterator[np.ndarray]:
         """The scores as they are used."""

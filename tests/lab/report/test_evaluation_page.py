@@ -58,7 +58,7 @@ def test_the_three_lines_are_counts() -> None:
 def test_an_accuracy_below_chance_asks_about_the_order_of_columns() -> None:
     h = animals()
     z, y = scored(5.0)
-    asked = "below chance: are the columns in label order, and do labels count from 0?"
+    asked = "no better than chance: are the columns in label order, do labels count from 0, and are rows"
     assert asked not in summary_lines(evaluate(z, y, h))[0]
     assert asked in summary_lines(evaluate(np.roll(z, 1, axis=1), y, h))[0]
     assert (
