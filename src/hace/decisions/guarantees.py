@@ -451,7 +451,8 @@ def guaranteed_threshold(
 
 
 def _ladder(scores: Scores, rule: str, constrained: bool, nodes: int | None) -> Ladder:
-    if (rule == "set") != (nodes is not None):
+    is_set = isinstance(rule, str) and rule == "set"
+    if is_set != (nodes is not None):
         raise ConfigError(f"rule 'set' and nodes must come together. Got rule={rule!r} with nodes={nodes!r}.")
     return ladder_of(scores, rule, constrained) if nodes is None else ladder_of_sets(scores, nodes)
 
