@@ -55,12 +55,12 @@ from hace.lab.runs.config import ProbeConfig as ProbeConfig
 from hace.lab.runs.config import RunConfig as RunConfig
 from hace.lab.runs.config import TrainConfig as TrainConfig
 from hace.lab.runs.run import read_run as read_run
+from hace.lab.serve.calibrate_run import calibrate_run as calibrate_run
 from hace.lab.serve.export import export_run as export_run
-from hace.lab.serve.load_run import calibrate_run as calibrate_run
 from hace.lab.serve.load_run import load_trained as load_trained
-from hace.lab.serve.load_run import rescored as rescored
 from hace.lab.serve.predictor import Predictor as Predictor
 from hace.lab.serve.predictor import Question as Question
+from hace.lab.serve.rescore import rescored as rescored
 from hace.lab.train.train import plot_log as plot_log
 from hace.lab.train.train import train as train
 from hace.linear.estimator import HACEClassifier as HACEClassifier

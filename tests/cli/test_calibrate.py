@@ -20,8 +20,9 @@ from hace.files.writing import json_bytes
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run
-from hace.lab.serve.load_run import calibrate_run, calibration_of, rescored
+from hace.lab.serve.calibrate_run import calibrate_run, calibration_of
 from hace.lab.serve.predictor import Predictor
+from hace.lab.serve.rescore import rescored
 from hace.lab.train.train import train
 from tests.fuzz.driver import time_limit
 from tests.run_files import edit_json

@@ -18,7 +18,7 @@ from hace.errors import ConfigError, DataError, FormatError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
-from hace.lab.serve.load_run import rescored
+from hace.lab.serve.rescore import rescored
 from tests.run_files import edit_json, rehash
 
 OPTIONS = {"classes": 8, "dim": 6, "train": 10, "test": 5}

@@ -27,7 +27,7 @@ from hace.lab.probe import (
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
 from hace.lab.runs.run import Run, read_run
 from hace.lab.runs.samples import make_task
-from hace.lab.serve.load_run import rescored
+from hace.lab.serve.rescore import rescored
 from hace.settings import from_dict
 from hace.study import Study
 

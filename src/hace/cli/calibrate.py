@@ -115,7 +115,8 @@ def calibrate(
         path = out or Path(run)
         calibration = calibrate_model(run, samples, restrictions, out, {**how, "coarse": coarse})
     else:
-        from hace.lab.serve.load_run import calibrate_run, open_finished
+        from hace.lab.serve.calibrate_run import calibrate_run
+        from hace.lab.serve.load_run import open_finished
 
         path = out or Path(run) / "calibration.json"
         how |= {"split": split, "device": device, "data": samples, "checkpoint": checkpoint, "coarse": coarse}

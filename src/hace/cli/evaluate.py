@@ -32,7 +32,7 @@ from hace.files.writing import without_nan
 
 if TYPE_CHECKING:
     from hace.hierarchy import Hierarchy
-    from hace.lab.serve.load_run import Rescored
+    from hace.lab.serve.rescore import Rescored
     from hace.metrics import Evaluation
 
 _MODEL = With("RUN", "--scores")  # not for answers that come without scores
@@ -59,7 +59,7 @@ class RunSamples:
 
     @property
     def options(self) -> dict[str, Any]:
-        """As :func:`hace.lab.serve.load_run.rescored` takes them, for any run."""
+        """As :func:`hace.lab.serve.rescore.rescored` takes them, for any run."""
         return {"device": self.device, "data": self.samples, "checkpoint": self.checkpoint}
 
 
@@ -330,7 +330,7 @@ class Asked:
 
     def of_run(self, run: str, names: Path | None) -> Given:
         """A run, and a second one or a file of scores to compare it with."""
-        from hace.lab.serve.load_run import rescored
+        from hace.lab.serve.rescore import rescored
         from hace.lab.study.presets import without_common_end
 
         if not Path(run).is_dir():
@@ -352,7 +352,7 @@ class Asked:
     def second_run(self, run: str, other: Path, first: Rescored) -> Rescored:
         """The run of --compare on the samples of the first; its data are in --data-root too, if both runs saw the same data."""
         from hace.lab.runs.run import read_run
-        from hace.lab.serve.load_run import rescored
+        from hace.lab.serve.rescore import rescored
 
         prints = {read_run(folder).about["data"]["fingerprint"] for folder in (run, other)}
         root = self.samples.data_root if len(prints) == 1 else None
@@ -363,7 +363,7 @@ class Asked:
 
     def run_model(self, folder: str, scored: Rescored) -> Model:
         """A model by its run."""
-        from hace.lab.serve.load_run import calibration_of
+        from hace.lab.serve.calibrate_run import calibration_of
         from hace.lab.study.presets import run_title
 
         title, size = run_title(scored.run.config), ("samples", len(scored.samples))

@@ -24,7 +24,7 @@ from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, manifest_differences
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
-from hace.lab.serve.load_run import other_samples
+from hace.lab.serve.rescore import other_samples
 from hace.linear.features import RowsOnDisk
 from tests.backbone_files import COMMAND, SIZES, VIT, content, toy_images
 from tests.processes import SPAWN

@@ -19,8 +19,8 @@ from hace.cli import main
 from hace.errors import ConfigError, FormatError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, HeadConfig, LossConfig, ProbeConfig
+from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.export import export_run, prepare, write_hub_folder
-from hace.lab.serve.load_run import calibrate_run
 from hace.lab.train.train import train
 from tests.train_cases import tiny
 

@@ -17,8 +17,8 @@ from hace import Predictor
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.export import export_run
-from hace.lab.serve.load_run import calibrate_run
 from hace.linear.model_files import UNSEALED, seal
 from hace.linear.model_files import parse_document as _parsed
 

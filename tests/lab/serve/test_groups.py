@@ -13,7 +13,7 @@ from hace.decisions.calibration import calibrate_scores, read_calibration
 from hace.decisions.scores import Scores, prior_weights
 from hace.errors import ConfigError, DataError
 from hace.lab.runs.run import Run
-from hace.lab.serve.load_run import calibrate_run
+from hace.lab.serve.calibrate_run import calibrate_run
 
 TREE = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
 
@@ -56,7 +56,7 @@ def _edges() -> list[tuple[str, str]]:
 
 
 def test_a_run_keeps_recordings_together_and_its_intervals_are_over_them(run: Run) -> None:
-    from hace.lab.serve.load_run import rescored
+    from hace.lab.serve.rescore import rescored
 
     val, train = (set(rescored(run.folder, split=split).samples.groups) for split in ("val", "train"))  # type: ignore[arg-type]
     assert val
@@ -74,6 +74,24 @@ def test_a_calibrated_run_guarantees_for_new_recordings(run: Run, capsys: pytest
     found = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
     assert found.guarantee is not None
     assert found.guarantee.guarantee.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
+
+
+def test_groups_of_samples_that_are_dropped_go_with_them(run: Run, tmp_path: Path) -> None:
+    """Samples labelled above the classes were dropped, and their groups stayed: lengths that do not fit."""
+    x, y, group = samples(3, 40)
+    labels = np.array(TREE.leaves)[y]
+    labels[::5] = "dog"
+    np.savez(tmp_path / "new.npz", X=x, y=labels, groups=group)
+    calibration = calibrate_run(
+        run.folder,
+        0.8,
+        of="samples",
+        temperature=1.0,
+        data=tmp_path / "new.npz",
+        coarse="drop",
+        out=tmp_path / "c.json",
+    )
+    assert any("64 of 320 new.npz samples are labelled above" in note for note in calibration.notes)
 
 
 def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,5 +2,7 @@
 
 predictor        `Predictor`: answers for images and features, which `inputs` reads
 export           a run as one file, and that file opened
-load_run         the model of a finished run; `rescored`: a run on its own data, with any evaluation; `calibrate_run`
+load_run         the model of a finished run
+rescore          a run on its own data again, or on others, with any evaluation
+calibrate_run    the calibration of a run
 """

@@ -13,7 +13,7 @@ from hace.lab.features.backbones import bare_model, load_backbone
 from hace.lab.features.extraction import extract
 from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
-from hace.lab.serve.load_run import calibrate_run
+from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.page import Sample, some_samples
 
 

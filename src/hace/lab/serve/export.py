@@ -26,7 +26,8 @@ from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, Run
-from hace.lab.serve.load_run import backbone_of, calibration_of, load_probe, load_trained, open_finished
+from hace.lab.serve.calibrate_run import calibration_of
+from hace.lab.serve.load_run import backbone_of, load_probe, load_trained, open_finished
 from hace.linear import model_files as files
 from hace.linear.model_files import DOCUMENT, UNSEALED, Program, ScoredModel
 from hace.linear.saved_classifier import SUFFIXES, for_onnx

@@ -23,8 +23,8 @@ from hace.hierarchy import Hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.serve.export import prepare, write_export
 from hace.lab.serve.inputs import FeatureRows, read_inputs
-from hace.lab.serve.load_run import rescored
 from hace.lab.serve.predictor import Predictor
+from hace.lab.serve.rescore import rescored
 
 SHOWN = 12  # samples
 # ONNX Runtime for browsers: the files a page needs, of a release whose checksum is known.

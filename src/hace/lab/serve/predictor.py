@@ -38,18 +38,11 @@ from hace.lab.features.backbones import recorded_encoder
 from hace.lab.probe import finite
 from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run
+from hace.lab.serve.calibrate_run import calibration_of
 from hace.lab.serve.export import image_view, open_program
 from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
-from hace.lab.serve.load_run import (
-    Trained,
-    Vision,
-    calibration_of,
-    check_same_features,
-    load_probe,
-    load_trained,
-    open_finished,
-    other_samples,
-)
+from hace.lab.serve.load_run import Trained, Vision, load_probe, load_trained, open_finished
+from hace.lab.serve.rescore import check_same_features, other_samples
 from hace.linear.labels import deepest_labelled
 from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss
