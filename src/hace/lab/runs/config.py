@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
 from pathlib import Path
@@ -408,26 +408,34 @@ class TrainConfig(RunConfig):
             problems.append(str(error))
         except HaceError:
             pass  # without timm runs can still be read
-        weights, few, warmup = self.init_from, self.per_class, self.warmup_epochs
-        rules = {
-            f"data.name {self.data.name!r} must hold images. It holds features.": (
-                DATASETS[self.data.name].size is None
-            ),
-            f"warmup_epochs is {warmup}, and the schedule {self.schedule!r} has no warm-up: take 'warmup_cosine', or 0.": (
-                warmup and self.schedule != "warmup_cosine"
-            ),
-            f"warmup_epochs must be fewer than epochs. Got {warmup} of {self.epochs}.": warmup >= self.epochs,
-            f"per_class must be left out with data.labels. Got {few}. data.labels.fine={few} with data.labels.drop=true "
-            "trains on as many of each class.": few is not None and self.data.labels != LabelsConfig(),
-            "head.name=poincare must come with start random or auto. Got zeros.": (
-                self.head.name == "poincare" and self.start == "zeros"
-            ),
-            f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}.": (
-                self.accumulate > self.batch_size
-            ),
-            "init_hash is the hash of init_from, which is not given.": weights is None and self.init_hash,
-            f"init_from must be a file of weights, and {weights} is not one.": (
-                weights is not None and self.init_hash is None and not Path(weights).is_file()
-            ),
-        }
-        return problems + [message for message, broken in rules.items() if broken]
+        return [*problems, *self._data_conflicts(), *self._schedule_conflicts(), *self._weight_conflicts()]
+
+    def _data_conflicts(self) -> Iterator[str]:
+        if DATASETS[self.data.name].size is None:
+            yield f"data.name {self.data.name!r} must hold images. It holds features."
+        few = self.per_class
+        if few is not None and self.data.labels != LabelsConfig():
+            yield (
+                f"per_class must be left out with data.labels. Got {few}. data.labels.fine={few} with data.labels.drop=true "
+                "trains on as many of each class."
+            )
+
+    def _schedule_conflicts(self) -> Iterator[str]:
+        warmup = self.warmup_epochs
+        if warmup and self.schedule != "warmup_cosine":
+            yield (
+                f"warmup_epochs is {warmup}, and the schedule {self.schedule!r} has no warm-up: take 'warmup_cosine', or 0."
+            )
+        if warmup >= self.epochs:
+            yield f"warmup_epochs must be fewer than epochs. Got {warmup} of {self.epochs}."
+        if self.accumulate > self.batch_size:
+            yield f"accumulate must be at most batch_size. Got {self.accumulate} parts of {self.batch_size}."
+
+    def _weight_conflicts(self) -> Iterator[str]:
+        weights = self.init_from
+        if self.head.name == "poincare" and self.start == "zeros":
+            yield "head.name=poincare must come with start random or auto. Got zeros."
+        if weights is None and self.init_hash:
+            yield "init_hash is the hash of init_from, which is not given."
+        if weights is not None and self.init_hash is None and not Path(weights).is_file():
+            yield f"init_from must be a file of weights, and {weights} is not one."

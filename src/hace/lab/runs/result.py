@@ -50,14 +50,17 @@ class Outcome:
         probabilities from the root down to the answer, calibrated if there is a temperature; the root repeats in front.
         group: the number of each sample's group, where there are groups.
         """
-        s, h = self.report.samples, self.report.hierarchy
-        warm = s if self.report.calibrated is None else self.report.calibrated.samples
+        s = self.report.samples
+        h = self.report.hierarchy
+        calibrated = s if self.report.calibrated is None else self.report.calibrated.samples
         small = np.int16 if h.num_nodes < 2**15 else np.int32
-        names = self.report.groups
-        groups = {} if names is None else {"group": np.unique(names, return_inverse=True)[1].astype(np.int32)}
-        ranks = [s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"]
-        # Of fewer than five leaves, all are among the five best.
-        top5 = ranks[0] if ranks else h.labels[s.truth] >= 0
+        top5 = next((s.numerator[:, i] for i, (_, name, _) in enumerate(s.names) if name == "top-5"), None)
+        if top5 is None:  # of fewer than five leaves, all are among the five best
+            top5 = h.labels[s.truth] >= 0
+        groups = {}
+        if self.report.groups is not None:
+            numbers = np.unique(self.report.groups, return_inverse=True)[1]
+            groups["group"] = numbers.astype(np.int32)
         return {
             "truth": s.truth.astype(small),
             "answer": s.answers.astype(small),
@@ -66,7 +69,7 @@ class Outcome:
             "top5": top5.astype(bool),
             "level_correct": s.level_correct.astype(bool),
             "level_confidence": s.level_confidence.astype(np.float16),
-            "path_confidence": warm.ladders[0].astype(np.float32),
+            "path_confidence": calibrated.ladders[0].astype(np.float32),
             **groups,
         }
 
@@ -84,9 +87,10 @@ def diverged_result(
 
 
 def _document(
-    status: str, split: str, train: Mapping[str, Any], seconds: float, **found: Any
+    status: str, split: str, train: Mapping[str, Any], seconds: float, **findings: Any
 ) -> dict[str, Any]:
-    return {"status": status, "split": split, **found, "train": dict(train), "seconds": round(seconds, 3)}
+    about = {"train": dict(train), "seconds": round(seconds, 3)}
+    return {"status": status, "split": split, **findings, **about}
 
 
 class ScoreView:
@@ -138,15 +142,20 @@ def evaluate_run(
     if task.val is task.evaluated:  # a search: its metrics on these samples stay raw
         chunks = list(outputs(task.evaluated))
         fitted = held_out_temperature(loss, chunks, task.evaluated.nodes, h)
-        found = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, groups=task.evaluated.groups)
-        return replace(found, temperature=fitted)
+        outcome = evaluate_outputs(loss, chunks, task.evaluated.nodes, h, groups=task.evaluated.groups)
+        return replace(outcome, temperature=fitted)
     fitted = None if config.temperature is None else Temperature(config.temperature, "config")
     if task.val is not None:
         fitted = held_out_temperature(loss, outputs(task.val), task.val.nodes, h)
-    value = None if fitted is None else fitted.value
-    shown: Any = {"temperature": value, "groups": task.evaluated.groups}
-    found = evaluate_outputs(loss, outputs(task.evaluated), task.evaluated.nodes, h, **shown)
-    return replace(found, temperature=fitted)
+    outcome = evaluate_outputs(
+        loss,
+        outputs(task.evaluated),
+        task.evaluated.nodes,
+        h,
+        temperature=None if fitted is None else fitted.value,
+        groups=task.evaluated.groups,
+    )
+    return replace(outcome, temperature=fitted)
 
 
 def search_result(
@@ -160,9 +169,12 @@ def search_result(
 
     Top-1 is by true labels and by known ones, as a user has them: there an answer below a coarse label is right.
     """
-    h, truth, chunks = task.hierarchy, task.evaluated.nodes, list(outputs)
+    h = task.hierarchy
+    truth = task.evaluated.nodes
     known = truth if task.val_known is None else task.val_known
-    view, right, agree, start = ScoreView(loss, h), 0, 0, 0
+    chunks = list(outputs)
+    view = ScoreView(loss, h)
+    right = agree = start = 0
     for z in chunks:
         part = slice(start, start + len(z))
         batch = as_metric_batch(view(z), truth[part], h, labels="nodes", kind=view.kind, outputs=view.outputs)
@@ -170,9 +182,16 @@ def search_result(
         agree += int(is_above(h, known[part], batch.answers).sum())
         start += len(z)
     top1 = {"top-1": right / len(truth), KNOWN_TOP1: agree / len(truth)}
-    found = {"samples": len(truth), "metrics": {"leaves": top1}}
-    fitted = held_out_temperature(loss, chunks, truth, h)._asdict()
-    return _document("finished", "val", train, seconds(), **found, temperature=fitted)
+    temperature = held_out_temperature(loss, chunks, truth, h)._asdict()
+    return _document(
+        "finished",
+        "val",
+        train,
+        seconds(),
+        samples=len(truth),
+        metrics={"leaves": top1},
+        temperature=temperature,
+    )
 
 
 def scored_splits(task: Task[_S]) -> list[_S]:
