@@ -113,7 +113,11 @@ class Profile:
 
 
 def nearest_similarity(training: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """(S,) the cosine of each sample (S, F) and the training sample (M, F) nearest to it.
+    """(S,) the cosine of each sample and the training sample nearest to it.
+
+    Args:
+        training: (M, F) features of the training samples.
+        samples: (S, F) features of the new ones.
 
     Example:
         >>> nearest_similarity(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[2.0, 0.0], [1.0, 1.0]])).round(2).tolist()
