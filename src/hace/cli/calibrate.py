@@ -142,8 +142,13 @@ def calibrate_model(
 
     if samples is None:
         raise ConfigError(f"--samples must be given to calibrate {model}: it holds no samples.")
+    from hace.fitting.inputs import labelled_split
+
     predictor = ExportedPredictor(model)
-    calibration = predictor.calibrate(samples, **how, **restrictions.on(predictor.hierarchy))
+    labelled = labelled_split(samples, predictor.hierarchy)
+    calibration = predictor.calibrate(
+        labelled, split=samples.name, **how, **restrictions.on(predictor.hierarchy)
+    )
     if out is None:
         store_calibration(model, calibration)
     else:

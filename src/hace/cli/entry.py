@@ -26,6 +26,8 @@ DESCRIPTION = """\
 Cross-entropy that knows your taxonomy: hierarchies, losses, decisions and metrics.
 
 Examples
+  hace fit photos                                a model of your photos, or of a table, texts, features, cells
+  hace predict photos.hace new-photos --accuracy 0.95
   hace hierarchy cifar100                        look at a taxonomy
   hace hierarchy taxonomy.csv --plot tree.html   draw your own
   hace evaluate --hierarchy taxonomy.csv --scores logits.npy --labels y.npy
@@ -60,6 +62,12 @@ class Command(NamedTuple):
 
 # To add a command, add a line.
 COMMANDS = (
+    Command(
+        "fit",
+        MAKE,
+        "from your data to a calibrated model and its page",
+        "HACE_MAX_MEMORY, or the number of samples",
+    ),
     Command("train", MAKE, "train a model end to end on images", "--batch-size or --workers"),
     Command("predict", USE, "classify new images with a finished run", "--batch-size or --workers"),
     Command(

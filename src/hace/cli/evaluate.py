@@ -132,6 +132,7 @@ def evaluate(
       hace evaluate runs/4cd033b43672ca23 --threshold 0.9
       hace evaluate runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
       hace evaluate runs/4cd033b43672ca23 --samples photos2027 --accuracy 0.95    does the guarantee hold next year?
+      hace evaluate photos.hace --samples photos2027 --accuracy 0.95
       hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
       hace evaluate runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
       hace evaluate runs/4cd033b43672ca23 --names classes.txt --out results    names for a hierarchy of numbers
@@ -144,7 +145,7 @@ def evaluate(
     are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
 
     Args:
-        run: A finished run; or give --hierarchy and --labels with --scores or --answers.
+        run: A finished run, or with --samples the file of a model; or give --hierarchy and --labels with --scores or --answers.
         threshold: Evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
         level: Evaluate the best node of a level, by depth or name, and its classes.
         calibration: A file that `hace calibrate` wrote (default: the calibration in RUN).
@@ -333,8 +334,10 @@ class Asked:
         from hace.lab.serve.rescore import rescored
         from hace.lab.study.presets import without_common_end
 
+        if Path(run).is_file():
+            return self.of_model(run)
         if not Path(run).is_dir():
-            raise ConfigError(f"RUN must be a run directory. There is no folder {run!r}.")
+            raise ConfigError(f"RUN must be a run directory or the file of a model. There is no {run!r}.")
         root, split = self.samples.data_root, self.samples.split
         first = rescored(run, root=root, split=split, **self.samples.options)
         models = [self.run_model(run, first)]
@@ -348,6 +351,29 @@ class Asked:
             models = [model._replace(name=name) for model, name in zip(models, short, strict=True)]
         h = first.hierarchy if names is None else first.run.named_hierarchy(names)
         return h, models, {"run": first.run.id, "split": first.split}
+
+    def of_model(self, path: str) -> Given:
+        """The model of a file, on labelled samples."""
+        from hace.fitting.inputs import labelled_split
+        from hace.lab.serve.predictor import ExportedPredictor
+        from hace.metrics import evaluate as evaluated
+
+        if self.samples.samples is None or self.compare is not None:
+            raise ConfigError(f"{path} must come with --samples, and without --compare: it holds no samples.")
+        predictor = ExportedPredictor(path, self.calibration)
+        h = predictor.hierarchy
+        samples = labelled_split(self.samples.samples, h)
+        scores, outputs = predictor.labelled_scores(samples)
+        forms: dict[str, Any] = {"labels": "nodes", "outputs": outputs, "groups": samples.groups}
+        report = partial(evaluated, scores, samples.nodes, h, metrics=self.metrics, **forms)
+        about: dict[str, Any] = (
+            {} if predictor.temperature is None else {"temperature": predictor.temperature}
+        )
+        if self.guarantee.asked is not None:
+            calibration, again = predictor.calibration, f"hace calibrate {path} --samples PATH"
+            calibration.check_use(None, **self.restrictions.on(h), again=again)
+            about["guarantee"] = calibration.threshold_for(*self.guarantee.asked, again)
+        return h, [Model(path, Path(path).stem, report, ("samples", len(samples)), about)], {"model": path}
 
     def second_run(self, run: str, other: Path, first: Rescored) -> Rescored:
         """The run of --compare on the samples of the first; its data are in --data-root too, if both runs saw the same data."""

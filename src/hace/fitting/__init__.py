@@ -6,9 +6,15 @@ tables      what the columns of a table are
 encoding    photos and texts as features, by a frozen backbone
 splits      which samples train, calibrate and test
 choice      which loss: the simplest within one standard error of the best
-evaluation  what test samples say
+training    the classifier of a choice, trained and calibrated
+evaluation  how answers turn out on samples whose truth is known
+newness     what happens to classes that a model has never seen
+examples    a dozen test samples with their answers
+verdict     what samples that trained nothing say: the findings of a fit
 findings    what was found, as plain values, and the six lines that say it
+page        the findings as a page
 model       `Model`: a classifier and its findings, in one file
+progress    one line that says what a fit is doing
 pipeline    `fit`: every step, in order
 
 It composes what the layers below compute.

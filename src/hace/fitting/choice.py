@@ -8,12 +8,22 @@ judged with them and without them; dropping them is simpler.
 
 from __future__ import annotations
 
+import hashlib
+import io
+import os
+import re
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hace.errors import FormatError
+from hace.files.arrays import Arrays
+from hace.files.hashes import cache_folder
+from hace.files.writing import write_whole
 from hace.fitting.splits import folds_of
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -22,6 +32,8 @@ from hace.losses.advice import ADVICE, Advice
 from hace.metrics.intervals import Interval, interval
 
 DROP, USE = "drop", "balanced"
+_KEPT = 20  # choices in the cache
+_VERSION = 1  # of what the cache holds; bump it when results change
 MOST = 20_000  # samples that a choice looks at: more would not change it
 
 
@@ -61,6 +73,11 @@ class Choice:
     samples: int
 
     @property
+    def flat(self) -> Trial:
+        """Plain logistic regression: flat cross-entropy, without coarse labels."""
+        return self.trials[0]
+
+    @property
     def is_flat(self) -> bool:
         """Whether plain logistic regression was chosen."""
         return self.chosen.advice is ADVICE[0]
@@ -74,17 +91,24 @@ def choose(
     *,
     seed: int = 0,
     on_fit: Callable[[], object] = lambda: None,
+    cache: Path | None = None,
 ) -> Choice:
-    """The loss, its weight decay and what becomes of coarse labels, on training samples (M,)."""
+    """The loss, its weight decay and what becomes of coarse labels, on training samples (M,).
+
+    Candidates that were judged are cached in a folder of ``cache``, so that a choice that was stopped goes on.
+    """
     coarse = bool((hierarchy.labels[nodes] < 0).any())
     flat = hierarchy.num_nodes == hierarchy.num_leaves
     rows = _looked_at(len(nodes), seed)
     x, nodes = (x, nodes) if len(rows) == len(nodes) else (x[rows], nodes[rows])
     groups = None if together is None else together[rows]
-    cross = CrossValidation(x, nodes, hierarchy, folds_of(nodes, groups, seed), on_fit)
+    fold = folds_of(nodes, groups, seed)
+    cross = CrossValidation(x, nodes, hierarchy, fold, on_fit)
+    known = Judgements(cache, x, nodes, hierarchy, fold)
 
     def tried(advice: Advice, how: str) -> Trial:
-        return Trial(advice, cross.judge(Candidate(advice.loss, dict(advice.params), how)))
+        candidate = Candidate(advice.loss, dict(advice.params), how)
+        return Trial(advice, known.judged(f"{advice.key} {how}", candidate, cross))
 
     ways = (DROP, USE) if coarse else (DROP,)
     trials = [tried(advice, how) for how in ways for advice in (ADVICE[:1] if flat else ADVICE)]
@@ -129,3 +153,68 @@ def _looked_at(samples: int, seed: int) -> IntArray:
     if samples <= MOST:
         return np.arange(samples)
     return np.sort(np.random.default_rng([seed, samples]).permutation(samples)[:MOST])
+
+
+# --- a choice that was stopped goes on
+
+
+def cache_of_choices() -> Path | None:
+    """The user's folder of judged candidates, without the oldest choices; None where there can be none."""
+    try:
+        folder = cache_folder() / "choices"
+        folder.mkdir(exist_ok=True)
+        by_age = sorted(folder.iterdir(), key=os.path.getmtime, reverse=True)
+    except (OSError, RuntimeError):  # RuntimeError: there is no home
+        return None
+    for old in by_age[_KEPT:]:
+        shutil.rmtree(old, ignore_errors=True)
+    return folder
+
+
+class Judgements:
+    """The judged candidates of one choice, cached by everything that decides them."""
+
+    def __init__(
+        self, cache: Path | None, x: Any, nodes: IntArray, hierarchy: Hierarchy, fold: IntArray
+    ) -> None:
+        self._folder = None
+        if cache is None:
+            return
+        digest = hashlib.sha256(f"{_VERSION} {hierarchy.fingerprint} {x.shape} {x.dtype}".encode())
+        parts = (x.data, x.indices, x.indptr) if hasattr(x, "tocsr") else (np.asarray(x),)
+        for part in (*parts, nodes, fold):
+            digest.update(np.ascontiguousarray(part).tobytes())
+        self._folder = cache / digest.hexdigest()[:24]
+
+    def judged(self, name: str, candidate: Candidate, cross: CrossValidation) -> Judged:
+        """The candidate's judgement, from the cache or made now."""
+        if self._folder is None:
+            return cross.judge(candidate)
+        path = self._folder / f"{re.sub('[^a-z0-9.]+', '-', name)}.npz"
+        found = self._read(path, candidate, cross)
+        if found is not None:
+            return found
+        judged = cross.judge(candidate)
+        tried = np.array(list(judged.tried.items()))
+        content = io.BytesIO()
+        arrays = {"right": judged.right, "tried": tried, "at": [judged.exponent, judged.temperature]}
+        np.savez(content, **arrays, **{f"start_{i}": array for i, array in enumerate(cross.starts)})  # type: ignore[arg-type]
+        try:
+            self._folder.mkdir(exist_ok=True)
+            write_whole(path, content.getvalue())
+        except OSError:  # the disk is full, say: a choice that is stopped begins anew
+            pass
+        return judged
+
+    def _read(self, path: Path, candidate: Candidate, cross: CrossValidation) -> Judged | None:
+        """A cached judgement; training of other candidates starts from its heads, as if it had been made now."""
+        if not path.is_file():
+            return None
+        try:
+            arrays = Arrays(path)
+            right, tried, (exponent, temperature) = arrays["right"], arrays["tried"], arrays["at"].tolist()
+            starts = [np.array(arrays[f"start_{i}"]) for i in range(len(arrays) - 3)]
+        except (FormatError, KeyError, ValueError):  # damaged: made anew
+            return None
+        cross.starts = starts
+        return Judged(candidate, exponent, np.array(right), temperature, dict(map(tuple, tried.tolist())))

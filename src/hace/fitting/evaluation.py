@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ import numpy as np
 from scipy import stats
 
 from hace.decisions.decisions import Decisions
+from hace.decisions.guarantees import GuaranteedThreshold
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -21,7 +23,7 @@ from hace.metrics.intervals import Interval, interval, paired_interval, share_in
 ACCURACY = 0.95
 ACCURACIES = (0.95, 0.9, 0.8)  # what is tried where samples are too few for the first
 NOTHING = "no answer"
-SIGNIFICANT = 0.01  # of a difference between samples held out and test samples
+SIGNIFICANT = 0.01  # of what speaks against a guarantee
 
 
 def is_right(clf: HACEClassifier, x: Any, nodes: IntArray) -> np.ndarray:
@@ -44,7 +46,8 @@ def rank_names(h: Hierarchy, nodes: Sequence[int] | IntArray) -> list[str | None
         elif names is not None:
             found.append(names[depth - 1])
         else:
-            found.append("class" if h.labels[v] >= 0 else f"level {depth}")
+            group = "group" if h.max_depth == 2 else f"level {depth}"
+            found.append("class" if h.labels[v] >= 0 else group)
     return found
 
 
@@ -62,32 +65,61 @@ class Guaranteed:
     accuracy: float
     ranks: dict[str, float]
     false: tuple[float, float, float]
-
-    @property
-    def kept(self) -> bool:
-        """Whether the samples do not contradict it."""
-        return self.false[1] <= 1 - self.accuracy + 1e-9
+    kept: bool
 
 
 def judge_guarantee(
-    decided: Decisions, truth: IntArray, accuracy: float, groups: np.ndarray | None = None
+    decided: Decisions, truth: IntArray, record: GuaranteedThreshold, groups: np.ndarray | None = None
 ) -> Guaranteed:
-    """How answers turned out on samples whose truth is known; ``groups``: the guarantee is about the average over them."""
+    """How answers turned out on samples whose truth is known; ``groups``: the guarantee is about the average over them.
+
+    A guarantee that holds on average over calibrations is missed by some of them: by how much follows from the number of
+    samples, or groups, that calibrated.
+    """
     h, nodes = decided.hierarchy, decided.nodes.numpy()
-    counts = Counter(name or NOTHING for name in rank_names(h, nodes))
+    names = rank_names(h, nodes)
+    counts = Counter(name or NOTHING for name in names)
     depth = {NOTHING: -1.0}
-    for name, v in zip(rank_names(h, nodes), nodes.tolist(), strict=True):
+    for name, v in zip(names, nodes.tolist(), strict=True):
         if name is not None:
             depth[name] = max(depth.get(name, 0.0), float(h.depths[v]))
-    ordered = sorted(counts, key=lambda name: -depth[name])
+    ranks = {name: counts[name] / len(nodes) for name in sorted(counts, key=lambda name: -depth[name])}
+    assert record.accuracy is not None
     wrong = ~is_above(h, nodes, truth)
-    if groups is None:
-        bounds = (float(wrong.mean()), *share_interval(float(wrong.sum()), len(wrong)))
+    if groups is None or record.num_groups is None:
+        false = (float(wrong.mean()), *share_interval(float(wrong.sum()), len(wrong)))
+        chance = chance_of_as_many(int(wrong.sum()), len(wrong), record.accuracy, record.samples)
     else:
         place = np.unique(groups, return_inverse=True)[1]
-        found = interval((np.bincount(place, weights=wrong) / np.bincount(place))[None])
-        bounds = found.value, max(found.low, 0.0), min(found.high, 1.0)
-    return Guaranteed(accuracy, {name: counts[name] / len(nodes) for name in ordered}, bounds)
+        shares = np.bincount(place, weights=wrong) / np.bincount(place)
+        found = interval(shares[None])
+        false = (found.value, max(found.low, 0.0), min(found.high, 1.0))
+        chance = _chance_of_mean(shares, 1 - record.accuracy, record.num_groups)
+    return Guaranteed(record.accuracy, ranks, false, chance >= SIGNIFICANT)
+
+
+def chance_of_as_many(false: int, samples: int, accuracy: float, calibrated: int) -> float:
+    """The chance of so many false answers or more under a guarantee that holds.
+
+    The threshold is an order statistic of exchangeable calibration samples, so the share of false answers beyond it follows a
+    Beta distribution, and their number among new samples a beta-binomial one.
+    """
+    above = math.ceil((calibrated + 1) * accuracy - 1e-9)
+    below = calibrated + 1 - above
+    if below <= 0:
+        return 1.0 if not false else 0.0
+    return float(stats.betabinom.sf(false - 1, samples, below, above))
+
+
+def _chance_of_mean(shares: np.ndarray, least: float, calibrated: int) -> float:
+    """The chance of such a mean of groups' shares (G,) if the mean over all groups is ``least``."""
+    if len(shares) < 2:
+        return 1.0
+    error = float(shares.std(ddof=1) * np.sqrt(1 / len(shares) + 1 / calibrated))
+    excess = float(shares.mean()) - least
+    if error == 0:
+        return 1.0 if excess <= 0 else 0.0
+    return float(stats.t.sf(excess / error, len(shares) - 1))
 
 
 def differ_by_more_than_chance(

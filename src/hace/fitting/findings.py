@@ -1,12 +1,29 @@
-"""What a fit found, as plain values that a file holds, and the six lines that say it."""
+"""What a fit found, as plain values that a file holds: one question, one number and one sentence each, and six lines of them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from hace.fitting.evaluation import NOTHING
 from hace.settings import Config
+
+_WIDTH = 12  # of the first word of a line
+
+
+class Answer(NamedTuple):
+    """A question that people have, and what the fit says."""
+
+    word: str  # before the line
+    question: str
+    number: str
+    sentence: str
+    bad: bool = False  # to be shown in red
+
+    @property
+    def line(self) -> str:
+        """In one line."""
+        return f"{self.word + ':':{_WIDTH}}{' '.join(part for part in (self.number, self.sentence) if part)}"
 
 
 @dataclass(frozen=True)
@@ -27,8 +44,11 @@ class Findings(Config):
         coarse: share of training labels that are coarse.
         coarse_gain: what coarse labels added, with its interval; None where there are none.
         guarantee: how answers with a guarantee turned out; None where there is none.
+        curve: the same for guarantees of other accuracies.
         no_guarantee: why there is none, or none for 95%.
         broken: why the guarantee must not be trusted; "" where nothing speaks against it.
+        new: what happens to classes that were left out; None where there are too few.
+        examples: test samples with their answers.
         notes: what was decided about the data, and what is odd.
         path: the file that commands name.
     """
@@ -46,68 +66,105 @@ class Findings(Config):
     coarse: float
     coarse_gain: tuple[float, ...] | None
     guarantee: dict[str, Any] | None
+    curve: tuple[dict[str, Any], ...] = ()
     no_guarantee: str = ""
     broken: str = ""
+    new: dict[str, Any] | None = None
+    examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     path: str = "model.hace"
 
     def lines(self) -> list[str]:
         """Six lines: how good, how specific, what the taxonomy and coarse labels added, what to watch, what to do next."""
         return [
-            self._good(),
-            self._specific(),
-            self._taxonomy(),
-            self._coarse(),
-            self._watch(),
-            f"Next:       hace predict {self.path} NEW{self._option()}    or    hace serve {self.path}",
+            answer.line
+            for answer in (self.good, self.specific, self.taxonomy, self.labels, self.watch, self.next)
         ]
 
-    def _option(self) -> str:
-        return "" if self.guarantee is None else f" --accuracy {self.guarantee['accuracy']:g}"
+    @property
+    def answers(self) -> list[Answer]:
+        """The questions of the page, one number and one sentence each."""
+        found = [self.good, self.specific, self.taxonomy, self.labels]
+        return [*found, *([self.something_new] if self.new is not None else []), self.watch]
 
-    def _good(self) -> str:
+    @property
+    def good(self) -> Answer:
+        """How good it is."""
         value, low, high = self.accuracy
-        where = (
-            f"{self.samples['test']:,} test samples"
-            if self.tested
-            else "samples held out in turn (no test samples)"
+        where = f"of {self.samples['test']:,} test samples" if self.tested else "of samples held out in turn"
+        sentence = (
+            f"{where} get the right class [{low:.1%}, {high:.1%}], {self.classes:,} classes, {self.chosen}"
         )
-        return f"How good:   right class in {value:.1%} of {where} [{_range(low, high)}], {self.classes:,} classes, {self.chosen}"
+        return Answer("How good", "How good is it?", f"{value:.1%}", sentence)
 
-    def _specific(self) -> str:
+    @property
+    def specific(self) -> Answer:
+        """How specific its answers are under the guarantee."""
+        question = "How specific is it when it must not be wrong?"
         if self.guarantee is None:
-            return f"Guarantee:  none. {self.no_guarantee}"
-        shares = ", ".join(f"{name} {share:.0%}" for name, share in self.guarantee["ranks"].items())
-        if NOTHING not in self.guarantee["ranks"]:
-            shares += f", {NOTHING} 0%"
-        told = f"Guarantee:  {self.guarantee['accuracy']:.0%} not false: {shares}"
-        return f"{told}; {self.guarantee['false'][0]:.1%} were false" if self.tested else told
+            return Answer("Guarantee", question, "none", self.no_guarantee)
+        ranks = {**self.guarantee["ranks"]}
+        ranks.setdefault(NOTHING, 0.0)
+        shares = ", ".join(f"{name} {share:.0%}" for name, share in ranks.items())
+        false = f"; {self.guarantee['false'][0]:.1%} were false" if self.tested else ""
+        sentence = f"of answers are not false, guaranteed: {shares}{false}"
+        return Answer("Guarantee", question, f"{self.guarantee['accuracy']:.0%}", sentence, bool(self.broken))
 
-    def _taxonomy(self) -> str:
+    @property
+    def taxonomy(self) -> Answer:
+        """What the taxonomy added."""
+        question = "Did the taxonomy help?"
         value, low, high = (100 * v for v in self.gain)
-        words = f"{value:+.1f} points over plain logistic regression [{low:+.1f}, {high:+.1f}]"
+        number = f"{value:+.1f} points"
         if self.is_flat:
-            return f"Taxonomy:   not used: the best use of it was worth {words}, by cross-validation"
+            sentence = f"[{low:+.1f}, {high:+.1f}] by its best use, in cross-validation: plain logistic regression was chosen"
+            return Answer("Taxonomy", question, number, sentence)
         verdict = "it helped" if low > 0 else "it did harm" if high < 0 else "no more than chance"
         where = "on test samples" if self.tested else "by cross-validation"
-        return f"Taxonomy:   {words} {where}: {verdict}"
-
-    def _coarse(self) -> str:
-        if self.coarse_gain is None:
-            return "Coarse:     all labels are classes"
-        value, low, high = (100 * v for v in self.coarse_gain)
-        verdict = "they helped" if low > 0 else "they did harm" if high < 0 else "no more than chance"
-        return (
-            f"Coarse:     {self.coarse:.0%} of the labels; worth {value:+.1f} points [{low:+.1f}, {high:+.1f}] by cross-validation: "
-            f"{verdict}"
+        return Answer(
+            "Taxonomy",
+            question,
+            number,
+            f"over plain logistic regression [{low:+.1f}, {high:+.1f}] {where}: {verdict}",
         )
 
-    def _watch(self) -> str:
+    @property
+    def labels(self) -> Answer:
+        """What coarse labels added."""
+        question = "Did coarse labels help?"
+        if self.coarse_gain is None:
+            return Answer(
+                "Coarse", question, "0%", "of the labels are above the classes: all are as fine as they get"
+            )
+        value, low, high = (100 * v for v in self.coarse_gain)
+        verdict = "they helped" if low > 0 else "they did harm" if high < 0 else "no more than chance"
+        sentence = (
+            f"[{low:+.1f}, {high:+.1f}] by cross-validation, from {self.coarse:.0%} of the labels: {verdict}"
+        )
+        return Answer("Coarse", question, f"{value:+.1f} points", sentence)
+
+    @property
+    def something_new(self) -> Answer:
+        """What happens to classes that it does not know."""
+        assert self.new is not None
+        sentence = (
+            f"of samples of a class it never saw get a wrong class, {self.new['group']:.0%} a true group and "
+            f"{self.new['nothing']:.0%} no answer ({self.new['classes']} classes left out)"
+        )
+        return Answer("New", "What if something new appears?", f"{self.new['wrong']:.0%}", sentence)
+
+    @property
+    def watch(self) -> Answer:
+        """What to watch."""
+        question = "What should I watch?"
         if self.broken:
-            return f"Watch:      THE GUARANTEE IS BROKEN: {self.broken}"
-        odd = [self.no_guarantee, *self.notes] if self.guarantee is not None else self.notes
-        return next((f"Watch:      {note}" for note in odd if note), "Watch:      nothing odd was found")
+            return Answer("Watch", question, "", f"THE GUARANTEE IS BROKEN: {self.broken}", bad=True)
+        odd = [self.no_guarantee if self.guarantee is not None else "", *self.notes]
+        return Answer("Watch", question, "", next((note for note in odd if note), "nothing odd was found"))
 
-
-def _range(low: float, high: float) -> str:
-    return f"{low:.1%}, {high:.1%}"
+    @property
+    def next(self) -> Answer:
+        """The next two commands."""
+        option = "" if self.guarantee is None else f" --accuracy {self.guarantee['accuracy']:g}"
+        commands = f"hace predict {self.path} NEW{option}    or    hace serve {self.path}"
+        return Answer("Next", "What next?", "", commands)

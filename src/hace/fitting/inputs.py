@@ -13,10 +13,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.data import Samples
+from hace.data import Features, Samples
 from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
 from hace.data.folders import load_folders
 from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
+from hace.data.own_lists import Texts
+from hace.data.split import Split
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import Parquet
 from hace.files.documents import read_rows
@@ -130,11 +132,27 @@ def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | Non
         known = ", ".join(kind.name for kind in KINDS)
         got = Path(data).name if isinstance(data, (str, Path)) else type(data).__name__
         raise ConfigError(f"Data must be one of these: {known}. Got {got}.")
-    return _checked(kind.read(data, y, hierarchy, columns or Columns()))
+    return _labelled(kind.read(data, y, hierarchy, columns or Columns()))
 
 
-def _checked(given: Given) -> Given:
-    """The labelled samples, if there are enough of them to learn from and their features are finite."""
+def check_enough(given: Given) -> Given:
+    """The samples, if they are enough to learn from, with a note about classes that have one."""
+    h = given.hierarchy
+    counts = np.bincount(given.nodes, minlength=h.num_nodes)[h.leaf_nodes]
+    if (counts > 0).sum() < 2:
+        one = h.names[h.leaf_nodes[int(counts.argmax())]] if counts.any() else "none"
+        raise DataError(
+            f"Labels must be of two classes or more. Got samples of {(counts > 0).sum()}: {one!r}. Add samples of another class."
+        )
+    single = int((counts == 1).sum())
+    if not single:
+        return given
+    note = f"{single:,} of {h.num_leaves:,} classes have a single sample, which trains and is never tested."
+    return replace(given, notes=(*given.notes, note))
+
+
+def _labelled(given: Given) -> Given:
+    """The samples that have a label, if their features are finite."""
     labelled = np.flatnonzero(given.nodes >= 0)
     notes = list(given.notes)
     if len(labelled) < len(given):
@@ -144,17 +162,6 @@ def _checked(given: Given) -> Given:
         given = given.rows(labelled)
     if given.x is not None:
         _check_finite(given)
-    h = given.hierarchy
-    counts = np.bincount(given.nodes, minlength=h.num_nodes)[h.leaf_nodes]
-    if (counts > 0).sum() < 2:
-        one = h.names[h.leaf_nodes[int(counts.argmax())]] if counts.any() else "none"
-        raise DataError(
-            f"Labels must be of two classes or more. Got samples of {(counts > 0).sum()}: {one!r}. Add samples of another class."
-        )
-    if single := int((counts == 1).sum()):
-        notes.append(
-            f"{single:,} of {h.num_leaves:,} classes have a single sample, which trains and is never tested."
-        )
     return replace(given, notes=tuple(notes))
 
 
@@ -476,6 +483,19 @@ KINDS: tuple[Kind, ...] = (
     Kind("a list of photos or texts", _is_list_of_words, _read_words),
 )
 """What `hace.fit` takes, by how it looks; the first that fits reads it."""
+
+
+def labelled_split(path: str | Path, h: Hierarchy, columns: Columns | None = None) -> Split:
+    """Labelled samples of a file or folder, over the hierarchy of a model."""
+    given = read(path, None, h, columns)
+    place = np.array([h.index(node) for node in given.hierarchy.nodes])
+    nodes, names, groups = place[given.nodes], list(given.names), given.groups
+    if given.x is not None:
+        x = given.x.toarray() if hasattr(given.x, "tocsr") else np.asarray(given.x)
+        return Features(h, nodes, names, x.astype(np.float32), groups=groups)
+    if given.kind == "photos":
+        return Samples(h, nodes, names, paths=given.items, groups=groups)
+    return Texts(h, nodes, names, texts=list(given.items or ()), groups=groups)
 
 
 # --- new samples, without labels

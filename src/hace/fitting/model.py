@@ -12,9 +12,9 @@ the frozen model in front of it: `hace predict`, `serve`, `evaluate`, `calibrate
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,6 +44,21 @@ if TYPE_CHECKING:
 
 SUFFIX = ".hace"
 _PART = "fit"  # of the document
+_TESTED = ("fit.truth", "fit.answer")  # arrays
+
+
+@dataclass(frozen=True, eq=False)
+class Tested:
+    """Node indices of the labels of test samples (M,), and of their most probable classes (M,)."""
+
+    truth: np.ndarray
+    answer: np.ndarray
+
+    @classmethod
+    def of(cls, clf: HACEClassifier, x: Any, nodes: np.ndarray) -> Tested:
+        """What a classifier says about test samples."""
+        h = clf.hierarchy_
+        return cls(nodes, np.array([h.index(node) for node in clf.predict(x)], dtype=np.int64))
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,11 +69,13 @@ class Model:
         classifier: what answers; a :class:`hace.HACEClassifier` of the features.
         findings: what the fit found.
         encoder: what makes features of photos or texts; None where new data are features themselves.
+        tested: labels and answers of the test samples, for the page; None where there are none.
     """
 
     classifier: HACEClassifier
     findings: Findings
     encoder: Encoder | None = None
+    tested: Tested | None = None
 
     def __repr__(self) -> str:
         return f"<Model of {self.findings.kind}: {self.findings.chosen} over {self.hierarchy!r}>"
@@ -187,18 +204,37 @@ class Model:
             raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
         return x
 
+    def named(self, file: str) -> Model:
+        """The same model; lines, page and commands name this file."""
+        return replace(self, findings=replace(self.findings, path=file))
+
+    def report(self, path: str | Path) -> Path:
+        """Write the page: test samples with their answers, how specific the answers are, and one sentence per question.
+
+        Args:
+            path: an .html file, or a folder in which index.html is written.
+        """
+        from hace.fitting.page import write_page
+
+        return write_page(self, Path(path))
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file, from which no code can run; :func:`hace.load` reads it."""
         if Path(path).suffix.lower() != SUFFIX:
             raise ConfigError(f"path must end in {SUFFIX}. Got {str(path)!r}.")
         tensors, document = classifier_parts(self.classifier)
-        document[_PART] = {**self.findings.to_dict(), "path": Path(path).name}
+        document[_PART] = self.named(Path(path).name).findings.to_dict()
         if self.encoder is not None:
             more, changes = document_parts(self.encoder)
             if self.encoder.kind == PHOTOS:  # images and their features are in single precision
                 tensors |= {name: t.float() for name, t in tensors.items() if name.startswith("head.")}
             tensors |= more
             document |= changes
+        if self.tested is not None:
+            columns = (self.tested.truth, self.tested.answer)
+            tensors |= {
+                name: torch.from_numpy(v.astype(np.int64)) for name, v in zip(_TESTED, columns, strict=True)
+            }
         write_tensors(tensors, document, Path(path))
 
 
@@ -229,7 +265,22 @@ def load(path: str | Path) -> Model:
         findings = from_dict(Findings, document[_PART])
     except ConfigError as error:
         raise FormatError(f"{path} is damaged: {error}") from error
-    return Model(classifier, findings, encoder_of(document, tensors, Path(path)))
+    return Model(
+        classifier,
+        findings,
+        encoder_of(document, tensors, Path(path)),
+        _tested(tensors, classifier.hierarchy_),
+    )
+
+
+def _tested(tensors: Mapping[str, torch.Tensor], h: Hierarchy) -> Tested | None:
+    """Labels and answers of test samples in a file; None where there are none, or they are no nodes."""
+    if not set(_TESTED) <= set(tensors):
+        return None
+    truth, answer = (tensors[name].numpy().copy() for name in _TESTED)
+    both = np.concatenate([truth, answer])
+    fits = truth.ndim == 1 and truth.shape == answer.shape and both.dtype == np.int64 and len(both)
+    return Tested(truth, answer) if fits and both.min() >= 0 and both.max() < h.num_nodes else None
 
 
 def _same_nodes(nodes: np.ndarray, found: Hierarchy, h: Hierarchy) -> np.ndarray:

@@ -146,6 +146,20 @@ class CrossValidation:
         temperature = float(np.exp(np.mean([np.log(answer.temperature) for answer in final])))
         return Judged(candidate, best, right, temperature, dict(sorted(tried.items())))
 
+    @property
+    def starts(self) -> list[np.ndarray]:
+        """Weights and biases of the heads that training of further candidates starts from, fold by fold; empty before the first."""
+        heads = [part.near for part in self._folds]
+        return [
+            t.numpy() for head in heads if head is not None for t in (head.weight, head.bias) if t is not None
+        ]
+
+    @starts.setter
+    def starts(self, arrays: Sequence[np.ndarray]) -> None:
+        for i, part in enumerate(self._folds if arrays else ()):
+            weight, bias = (torch.from_numpy(array) for array in arrays[2 * i : 2 * i + 2])
+            part.near = FittedHead(weight, bias, [], None, 0)
+
     def _loss(self, candidate: Candidate, labels: str) -> HierarchicalLoss:
         return build_loss(candidate.loss, self.hierarchy, labels=labels, **candidate.params)
 
@@ -182,7 +196,7 @@ class _Fold:
         self._held_x = x[held]
         self._coarse = bool((hierarchy.labels[self._nodes] < 0).any())
         self._rows: dict[str, LabelledFeatures] = {}
-        self._near: FittedHead | None = None  # where the next candidate's training starts
+        self.near: FittedHead | None = None  # where the next candidate's training starts
         self._last: tuple[Candidate, FittedHead, HierarchicalLoss] | None = None
         self._taught: tuple[Candidate, HierarchicalLoss] | None = None
 
@@ -193,7 +207,7 @@ class _Fold:
         used = self._coarse and candidate.coarse != "drop"
         loss = losses["nodes" if used else "leaves"]
         if self._last is None or self._last[0] is not candidate:
-            start = None if self._near is None else _started(loss, self._near)
+            start = None if self.near is None else _started(loss, self.near)
             self._taught = (candidate, self._teacher(candidate, loss) if used else loss)
         else:
             start = self._last[1]
@@ -211,8 +225,8 @@ class _Fold:
 
     def finish(self, candidate: Candidate) -> None:
         """Let the next candidates start where the first one arrived."""
-        if self._near is None and self._last is not None and self._last[2].head.outputs == "leaves":
-            self._near = self._last[1]
+        if self.near is None and self._last is not None and self._last[2].head.outputs == "leaves":
+            self.near = self._last[1]
 
     def _teacher(self, candidate: Candidate, loss: HierarchicalLoss) -> HierarchicalLoss:
         """The loss that takes coarse labels as the candidate says."""

@@ -21,7 +21,9 @@ import torch
 from torch import Tensor
 
 from hace.checks import require
-from hace.data import Features
+from hace.data import Features, Samples
+from hace.data.own_lists import Texts
+from hace.data.split import Split
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.bounds import group_places
 from hace.decisions.calibration import (
@@ -40,7 +42,7 @@ from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run
 from hace.lab.serve.calibrate_run import calibration_of
 from hace.lab.serve.export import image_view, open_program
-from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, as_inputs, as_texts
+from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, TextList, as_inputs, as_texts
 from hace.lab.serve.load_run import Trained, Vision, load_probe, load_trained, open_finished
 from hace.lab.serve.rescore import check_same_features, other_samples
 from hace.linear.labels import deepest_labelled
@@ -593,33 +595,50 @@ class ExportedPredictor(Predictor):
         now = q.gather(1, nodes.clamp(min=0)[:, None])[:, 0].exp().to(answers.probabilities.dtype)
         return replace(answers, nodes=nodes, probabilities=torch.where(moved, now, answers.probabilities))
 
+    def labelled_scores(self, samples: Split) -> tuple[Tensor, str]:
+        """Scores of labelled samples (M, C) before any temperature, and what their columns are: "leaves" or "nodes"."""
+        view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
+        if isinstance(samples, Features):
+            given: Any = as_inputs(np.asarray(samples.x))
+        elif isinstance(samples, Texts):
+            given = TextList(samples.names, samples.texts)
+        elif isinstance(samples, Samples) and samples.paths is not None:
+            given = ImageList(samples.names, list(samples.paths))
+        else:
+            raise ConfigError(
+                f"Samples must be features, photos on disk or texts. Got {type(samples).__name__}."
+            )
+        scores, broken = [view(self.nothing())], []
+        for _, z, unread in self._outputs(given, None, 0):
+            scores.append(view(z))
+            broken += unread
+        if broken:
+            raise DataError(broken_message(broken, len(samples)))
+        return torch.cat(scores), view.outputs
+
     def calibrate(
         self,
-        data: str | Path,
+        data: str | Path | Split,
         accuracy: float | Sequence[float] | None = None,
         *,
         coarse: str = "auto",
         **options: Any,
     ) -> Calibration:
-        """Calibrate the model on labelled features that it was not trained on.
+        """Calibrate the model on labelled samples that it was not trained on.
 
         Args:
-            data: Where these are.
+            data: These samples, or where they are.
             accuracy: The share to guarantee, or several.
             coarse: "drop": leave out samples labelled above the classes.
             **options: Others of :func:`hace.calibrate_scores`.
         """
-        samples = other_samples(self.hierarchy, Path(data))
-        if not isinstance(samples, Features):
-            raise ConfigError(f"data must be features with labels, to calibrate a file. Got {data}.")
-        view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
-        scores = [view(z) for _, z, _ in self._outputs(as_inputs(np.asarray(samples.x)), None, 0)]
+        samples = data if isinstance(data, Split) else other_samples(self.hierarchy, Path(data))
+        scores, outputs = self.labelled_scores(samples)
         used = samples.leaf_only() if coarse == "drop" else np.arange(len(samples))
         groups = None if samples.groups is None else np.asarray(samples.groups)[used]
-        named: Any = {"outputs": view.outputs, "split": Path(data).name, "groups": groups, **options}
-        return calibrate_scores(
-            torch.cat(scores)[used], samples.nodes[used], self.hierarchy, accuracy, **named
-        )
+        source = "samples" if isinstance(data, Split) else Path(data).name
+        named: Any = {"outputs": outputs, "split": source, "groups": groups, **options}
+        return calibrate_scores(scores[used], samples.nodes[used], self.hierarchy, accuracy, **named)
 
 
 def is_exported(path: str | Path) -> bool:

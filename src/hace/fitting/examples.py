@@ -1,0 +1,93 @@
+"""A dozen test samples with their answers: some drawn at random, then vague and wrong ones, so that the page shows both."""
+
+from __future__ import annotations
+
+import base64
+import io
+from typing import Any
+
+import numpy as np
+
+from hace.decisions.decisions import Decisions
+from hace.errors import HaceError
+from hace.files.reading import read_image
+from hace.fitting.evaluation import rank_names
+from hace.fitting.inputs import Given
+from hace.hierarchy import Hierarchy
+from hace.hierarchy.assembly import IntArray
+from hace.hierarchy.derived import is_above
+
+COUNT, _AT_RANDOM, _EACH = 12, 8, 2
+_SIDE = 240  # pixels of a photo
+_LONGEST = 200  # characters of a text
+_VALUES = 4  # of a row
+
+
+def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) -> list[dict[str, Any]]:
+    """Test samples with their answers, as plain values.
+
+    Args:
+        given: all samples.
+        rows: positions of the test samples.
+        decided: their answers.
+        seed: draws them.
+    """
+    h, truth = given.hierarchy, given.nodes[rows]
+    answer = decided.nodes.numpy()
+    right = is_above(h, answer, truth)
+    vague = right & (np.append(h.labels, -1)[answer] < 0)
+    order = np.random.default_rng([seed, COUNT]).permutation(len(rows))
+    chosen = order[:_AT_RANDOM].tolist()
+    for wanted in (vague, ~right):
+        more = [i for i in order.tolist() if wanted[i] and i not in chosen]
+        chosen += more[:_EACH]
+    left = [i for i in order.tolist() if i not in chosen]
+    chosen += left[: COUNT - len(chosen)]
+    ranks = rank_names(h, answer[chosen].tolist())
+    found = []
+    for i, rank in zip(chosen, ranks, strict=True):
+        said = None if rank is None else h.names[int(answer[i])]
+        example = {
+            "name": str(given.names[int(rows[i])]),
+            "truth": h.names[int(truth[i])],
+            "answer": said,
+            "rank": rank,
+            "confidence": None if said is None else float(decided.probabilities[i]),
+            "right": bool(right[i]),
+            "path": _path(h, int(truth[i])),
+        }
+        found.append(example | _shown(given, int(rows[i])))
+    return found
+
+
+def _path(h: Hierarchy, node: int) -> str:
+    above = h.path(h.nodes[node])[::-1]
+    return " > ".join(h.name(v) for v in above)
+
+
+def _shown(given: Given, row: int) -> dict[str, Any]:
+    """What a person sees of a sample: a small photo, the text, or the values that are most unusual."""
+    if given.kind == "photos" and given.items is not None:
+        try:
+            return {"photo": _small(given.items[row])}
+        except HaceError:
+            return {"text": "cannot be read"}
+    if given.items is not None:
+        text = str(given.items[row])
+        return {"text": text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"}
+    if given.features is None or hasattr(given.x, "tocsr"):
+        return {}
+    values = np.asarray(given.x[row], dtype=float)
+    spread = np.asarray(given.x).std(axis=0)
+    unusual = np.abs(values - np.asarray(given.x).mean(axis=0)) / np.where(spread > 0, spread, 1)
+    most = np.sort(np.argsort(-unusual)[:_VALUES])
+    return {"row": [[str(given.features[i]), f"{values[i]:.3g}"] for i in most.tolist()]}
+
+
+def _small(path: Any) -> str:
+    """A photo as text that a page shows."""
+    image = read_image(path)
+    image.thumbnail((_SIDE, _SIDE))
+    content = io.BytesIO()
+    image.save(content, "JPEG", quality=72)
+    return "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode()

@@ -1,0 +1,81 @@
+"""The findings as one page that opens from disk without a network: samples, the bar of ranks, one sentence per question."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hace import __version__
+from hace.draw import json_for_page, page_data, templates
+from hace.files.writing import write_whole, writing
+from hace.fitting.evaluation import NOTHING
+from hace.metrics.answers import shared_counts
+
+if TYPE_CHECKING:
+    from hace.fitting.model import Model
+
+MOST_NODES = 20_000  # of a drawing
+
+
+def write_page(model: Model, path: Path) -> Path:
+    """Write the page of a model: an .html file, or index.html in a folder."""
+    if path.suffix.lower() != ".html":
+        with writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        path = path / "index.html"
+    write_whole(path, page_of(model).encode())
+    return path
+
+
+def page_of(model: Model) -> str:
+    """The page. Whatever comes from the data is escaped."""
+    findings, h = model.findings, model.hierarchy
+    text = (
+        templates("hace.fitting")
+        .get_template("fit.html")
+        .render(
+            findings=findings,
+            title=Path(findings.path).stem,
+            examples=findings.examples,
+            answers=findings.answers,
+            candidates=findings.candidates,
+            nothing=NOTHING,
+            commands=[f"hace predict {findings.path} NEW", f"hace serve {findings.path}"],
+            hierarchy=repr(h)[1:-1],
+            version=__version__,
+            data=json_for_page(_drawn(model)),
+        )
+    )
+    return re.sub("[\ud800-\udfff]", "\ufffd", text)  # half a surrogate pair, which UTF-8 cannot hold
+
+
+def _drawn(model: Model) -> dict[str, Any]:
+    """What the scripts of the page draw: shares by rank for each guarantee, and the tree with its test samples."""
+    findings, h = model.findings, model.hierarchy
+    data: dict[str, Any] = {"curve": list(findings.curve), "nothing": NOTHING, "tree": None}
+    ranks = {rank: None for point in findings.curve for rank in point["ranks"] if rank != NOTHING}
+    data["ranks"] = [*ranks, NOTHING]
+    if model.tested is None or h.num_nodes > MOST_NODES:
+        return data
+    tested = model.tested
+    data["tree"] = page_data(h, "everything")
+    data["samples"] = shared_counts(h, tested.truth, [tested.truth]).tolist()
+    data["right"] = shared_counts(h, tested.truth, [tested.answer]).tolist()
+    data["mistakes"] = _mistakes(tested.truth, tested.answer)
+    return data
+
+
+def _mistakes(truth: np.ndarray, answer: np.ndarray) -> dict[int, list[list[int]]]:
+    """For each class the classes that it is taken for most often, with counts."""
+    wrong = truth != answer
+    pairs, counts = np.unique(np.stack([truth[wrong], answer[wrong]], axis=1), axis=0, return_counts=True)
+    found: dict[int, list[list[int]]] = {}
+    for (true, said), count in sorted(
+        zip(pairs.tolist(), counts.tolist(), strict=True), key=lambda row: -row[1]
+    ):
+        if len(found.setdefault(true, [])) < 3:
+            found[true].append([said, count])
+    return found

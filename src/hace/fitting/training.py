@@ -1,0 +1,100 @@
+"""The classifier of a choice, trained on all training samples and calibrated on samples that chose nothing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hace.errors import DataError
+from hace.fitting.choice import Trial
+from hace.fitting.inputs import Given
+from hace.fitting.splits import Splits
+from hace.hierarchy import Hierarchy
+from hace.lab.features.store import column_moments
+from hace.linear.estimator import HACEClassifier
+from hace.linear.selection import spread
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """How training sees features: (x - mean) / divisor. A trained classifier takes it into its weights."""
+
+    mean: np.ndarray | None
+    divisor: np.ndarray
+
+    @classmethod
+    def of(cls, x: Any, standardised: bool) -> View:
+        """Columns standardised, or all features as they are, at one scale."""
+        if not standardised:
+            return cls(None, np.full(x.shape[1], np.sqrt(spread(x))))
+        mean, std = column_moments(x)
+        return cls(mean.astype(np.float64), std * np.sqrt(x.shape[1]))
+
+    def __call__(self, x: Any) -> Any:
+        """Features (M, d) in single precision, as training sees them."""
+        if hasattr(x, "tocsr"):
+            return x.multiply(1 / self.divisor).tocsr().astype(np.float32)
+        centred = x if self.mean is None else x - self.mean
+        return (centred / self.divisor).astype(np.float32)
+
+    def into(self, clf: HACEClassifier) -> None:
+        """Let a classifier that was trained on the view take features as they are."""
+        clf.coef_ = clf.coef_ / self.divisor
+        if self.mean is not None:
+            clf.intercept_ = clf.intercept_ - clf.coef_ @ self.mean
+
+
+@dataclass(frozen=True, eq=False)
+class Training:
+    """Samples that train and calibrate classifiers.
+
+    Attributes:
+        given: all samples.
+        parts: which of them train, calibrate and test.
+        view: how training sees their features.
+        x: those of the training samples, as training sees them.
+        temperature: from predictions for samples that were held out.
+    """
+
+    given: Given
+    parts: Splits
+    view: View
+    x: Any
+    temperature: float
+
+    def classifier(self, trial: Trial) -> HACEClassifier:
+        """The classifier of a candidate, calibrated where there are samples for it."""
+        h = self.given.hierarchy
+        return self._trained(trial, h, np.array(h.nodes, dtype=object))
+
+    def without(self, trial: Trial, h: Hierarchy, ids: np.ndarray, out: np.ndarray) -> HACEClassifier | None:
+        """The same over a smaller hierarchy, whose ids the nodes have or lack, without samples of some nodes; None: impossible."""
+        try:
+            return self._trained(trial, h, ids, out)
+        except DataError:
+            return None
+
+    def _trained(
+        self, trial: Trial, h: Hierarchy, ids: np.ndarray, out: np.ndarray | None = None
+    ) -> HACEClassifier:
+        given, nodes = self.given, self.given.nodes
+        usable = np.array([name is not None for name in ids]) & (True if out is None else ~out)
+        clf = HACEClassifier(
+            h,
+            loss=trial.advice.loss,
+            loss_params=dict(trial.advice.params),
+            coarse_labels=trial.coarse,
+            weight_decay=10.0**trial.judged.exponent,
+        )
+        own = usable[nodes[self.parts.train]]
+        clf.fit(self.x if own.all() else self.x[own], ids[nodes[self.parts.train[own]]])
+        self.view.into(clf)
+        held = self.parts.calibration[usable[nodes[self.parts.calibration]]]
+        if len(held):
+            groups = None if given.groups is None else given.groups[held]
+            clf.calibrate(given.x[held], ids[nodes[held]], groups, temperature=self.temperature)
+        else:
+            clf.temperature_ = self.temperature
+        return clf

@@ -1,0 +1,263 @@
+"""Samples that belong together though nobody said so: near-copies, bursts of photos, and rows that follow one another.
+
+Near-copies are kept together by every split, as if they were a group: a twin in training makes held-out samples look easier than new
+ones are. They are found among the nearest neighbours of features, and photos of one label that one camera took within seconds are
+near-copies as well. Long recordings are not found that way: one sample of them is as far from the next as from a new one. What
+gives them away is the order of the data, in which relatives stand close (:func:`share_in_sequence`). Then only the user knows which
+samples belong together, and is told to say so; cutting the order into runs (:func:`runs`) helps, but less.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from hace.errors import ConfigError
+from hace.files.reading import optional
+from hace.fitting.inputs import Given
+from hace.hierarchy.assembly import IntArray
+from hace.linear.selection import spread
+
+# Squared distance of near-copies, as a share of that of two samples drawn at random. Of photos it separates copies from others by a
+# wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
+_NEAR = {"photos": 0.1, "features": 0.01, "texts": 0.003}
+_EQUAL = 1e-9
+_BURST = 10.0  # seconds
+GAP = 60.0  # seconds without a photo that begin another group
+RUNS = 5  # of each label, where the order of the data makes groups
+_TELLING = 0.25  # share of samples whose nearest relative is close in the order; by chance 2 x _CLOSE
+_CLOSE = 0.05
+_MOST = 20_000  # samples that are compared with all others; more are compared within their label
+_AXES, _ROWS = 64, 512
+_LEAST = 20  # samples of a label whose order says something
+_DATE, _EXIF, _ORIGINAL, _MODEL = 0x0132, 0x8769, 0x9003, 0x0110  # tags of EXIF
+
+
+class Together(NamedTuple):
+    """What splits must not cut.
+
+    Attributes:
+        groups: (M,) a name for each sample; None: every sample is its own.
+        notes: what was found, one sentence each.
+        by_user: whether the user named the groups, so that guarantees are about new ones.
+    """
+
+    groups: np.ndarray | None
+    notes: tuple[str, ...] = ()
+    by_user: bool = False
+
+
+TIME, SEQUENCE = "time", "sequence"
+
+
+def grouped(given: Given, how: str) -> Given:
+    """The samples with groups from the times of photos, or from the order of the data."""
+    if how == SEQUENCE:
+        return replace(given, groups=runs(given.nodes))
+    if given.kind != "photos" or given.items is None:
+        raise ConfigError(
+            f"groups='time' must come with photos: their EXIF times make groups. Got {given.kind}."
+        )
+    return replace(given, groups=times(given.items))
+
+
+def together(given: Given) -> Together:
+    """The groups of the user, with near-copies joined to them; else near-copies alone."""
+    place = near_copies(given)
+    notes = []
+    copies = int((np.bincount(place)[place] > 1).sum())
+    if copies:
+        notes.append(
+            f"{copies:,} of {len(given):,} samples are near-copies of another; splits keep them together."
+        )
+    notes += _two_labels(given, place)
+    if given.groups is not None:
+        joined = joined_groups(given.groups, place)
+        return Together(joined, tuple(notes), by_user=True)
+    share = share_in_sequence(given.x, given.nodes)
+    if share > _TELLING:
+        notes.insert(
+            0,
+            f"Samples that follow one another resemble each other: {share:.0%} have their nearest relative close by in the data, "
+            f"{2 * _CLOSE:.0%} would by chance. If they come from recordings, bursts or sites, guarantees from random samples "
+            "fail for new ones: name the column (groups=), or cut the order into runs (groups='sequence').",
+        )
+    return Together(place.astype(str) if copies else None, tuple(notes))
+
+
+def near_copies(given: Given) -> IntArray:
+    """(M,) the number of each sample's near-copies."""
+    x = given.x
+    if hasattr(x, "tocsr"):
+        return np.arange(len(given))
+    if given.kind == "table":
+        _, first = np.unique(np.asarray(x), axis=0, return_inverse=True)
+        return first.ravel()
+    limit = 2 * spread(x) * _NEAR.get(given.kind, _EQUAL)
+    labels = given.nodes if len(given) > _MOST else np.zeros(len(given), dtype=np.int64)
+    pairs = [_pairs(x, rows, limit) for rows in _members(labels)]
+    if given.kind == "photos" and given.items is not None:
+        pairs.append(_bursts(given.items, given.nodes))
+    return _components(np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=np.int64), len(given))
+
+
+def joined_groups(groups: np.ndarray, place: IntArray) -> np.ndarray:
+    """(M,) groups of the user, of which those that share near-copies are one."""
+    names, own = np.unique(groups, return_inverse=True)
+    pairs = np.stack([own, len(names) + place], axis=1)
+    joined = _components(pairs, len(names) + int(place.max()) + 1)[: len(names)]
+    first = np.unique(joined, return_index=True)[1]
+    return names[first][np.searchsorted(joined[first], joined)][own] if len(first) < len(names) else groups
+
+
+def share_in_sequence(x: Any, nodes: IntArray) -> float:
+    """The share of samples whose nearest relative of the same label is within a twentieth of the label's samples, in their order.
+
+    Near-copies and order by chance give :data:`_CLOSE` on either side.
+    """
+    if hasattr(x, "tocsr"):
+        return 0.0
+    close, total = 0, 0
+    for rows in _members(nodes):
+        if len(rows) < _LEAST:
+            continue
+        rows = rows[: _MOST // 4]
+        nearest = _nearest(np.asarray(x[rows], dtype=np.float32))
+        reach = max(1, int(_CLOSE * len(rows)))
+        close += int((np.abs(nearest - np.arange(len(rows))) <= reach).sum())
+        total += len(rows)
+    return close / total if total else 0.0
+
+
+def runs(nodes: IntArray) -> np.ndarray:
+    """(M,) groups from the order of the data: the samples of every label in a few runs."""
+    found = np.zeros(len(nodes), dtype=np.int64)
+    count = 0
+    for rows in _members(nodes):
+        number = min(RUNS, len(rows))
+        found[rows] = count + np.arange(len(rows)) * number // len(rows)
+        count += number
+    return np.array([f"run {i}" for i in found.tolist()])
+
+
+def times(paths: Sequence[Path]) -> np.ndarray:
+    """(M,) groups of photos from their EXIF times: a camera's photos without a long gap between them are one."""
+    taken = [_taken(path) for path in paths]
+    groups = np.array([f"photo {i}" for i in range(len(taken))], dtype=object)
+    known = sorted((camera, seconds, i) for i, (camera, seconds) in enumerate(taken) if seconds is not None)
+    before: tuple[str, float, int] | None = None
+    for camera, seconds, i in known:
+        if before is not None and before[0] == camera and seconds - before[1] <= GAP:
+            groups[i] = groups[before[2]]
+        else:
+            groups[i] = f"{camera} {datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
+        before = (camera, seconds, i)
+    return groups.astype(str)
+
+
+def _two_labels(given: Given, place: IntArray) -> list[str]:
+    """A note about near-copies with different classes."""
+    h = given.hierarchy
+    fine = np.flatnonzero(h.labels[given.nodes] >= 0)
+    pairs = np.unique(np.stack([place[fine], given.nodes[fine]], axis=1), axis=0)
+    several = np.flatnonzero(np.bincount(pairs[:, 0]) > 1)
+    if not len(several):
+        return []
+    first = fine[place[fine] == several[0]]
+    other = first[given.nodes[first] != given.nodes[first[0]]][0]
+    return [
+        f"{len(several):,} near-copies have different labels, such as {given.names[int(first[0])]} and {given.names[int(other)]}: "
+        f"{h.names[given.nodes[first[0]]]} and {h.names[given.nodes[other]]}."
+    ]
+
+
+def _members(labels: IntArray) -> list[IntArray]:
+    """The positions of each label's samples."""
+    order = np.argsort(labels, kind="stable")
+    return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
+
+
+def _pairs(x: Any, rows: IntArray, limit: float) -> IntArray:
+    """(P, 2) pairs of rows whose squared distance is within a limit: first on random axes, then on all."""
+    part = np.asarray(x[rows], dtype=np.float32)
+    part = part - part.mean(axis=0)
+    short = part
+    if part.shape[1] > _AXES:
+        axes = np.linalg.qr(np.random.default_rng(0).normal(size=(part.shape[1], _AXES)))[0].astype(
+            np.float32
+        )
+        short = part @ axes  # distances only shrink
+    squares = np.square(short).sum(axis=1)
+    found = []
+    for start in range(0, len(short), _ROWS):
+        block = slice(start, start + _ROWS)
+        distance = squares[block, None] + squares[None, start:] - 2 * short[block] @ short[start:].T
+        i, j = np.nonzero(distance <= limit + 1e-4 * squares.max(initial=0.0))
+        later = j > i
+        i, j = start + i[later], start + j[later]
+        near = np.square(part[i] - part[j]).sum(axis=1) <= limit
+        found.append(np.stack([rows[i[near]], rows[j[near]]], axis=1))
+    return np.concatenate(found) if found else np.zeros((0, 2), dtype=np.int64)
+
+
+def _nearest(x: np.ndarray) -> IntArray:
+    """(M,) the nearest other row of each."""
+    x = x - x.mean(axis=0)
+    squares = np.square(x).sum(axis=1)
+    found = np.empty(len(x), dtype=np.int64)
+    for start in range(0, len(x), _ROWS):
+        block = slice(start, start + _ROWS)
+        distance = squares[block, None] + squares[None] - 2 * x[block] @ x.T
+        own = np.arange(len(distance))
+        distance[own, start + own] = np.inf
+        found[block] = distance.argmin(axis=1)
+    return found
+
+
+def _components(pairs: IntArray, count: int) -> IntArray:
+    """(count,) the number of the component that each of so many nodes is in."""
+    ones = np.ones(len(pairs), dtype=bool)
+    graph = sparse.coo_array((ones, (pairs[:, 0], pairs[:, 1])), shape=(count, count))
+    return connected_components(graph, directed=False)[1].astype(np.int64)
+
+
+def _bursts(paths: Sequence[Any], nodes: IntArray) -> IntArray:
+    """(P, 2) photos of one label that one camera took within seconds."""
+    taken = [_taken(path) for path in paths]
+    known = sorted(
+        (int(nodes[i]), camera, seconds, i)
+        for i, (camera, seconds) in enumerate(taken)
+        if seconds is not None
+    )
+    pairs = [(a[3], b[3]) for a, b in itertools.pairwise(known) if a[:2] == b[:2] and b[2] - a[2] <= _BURST]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
+
+
+def _taken(path: Any) -> tuple[str, float | None]:
+    """The camera and the time of a photo, in seconds; None where it does not say."""
+    pillow = optional("PIL.Image", "Reading photos")
+    try:
+        with pillow.open(path) as image:
+            about = image.getexif()
+            when = about.get_ifd(_EXIF).get(_ORIGINAL) or about.get(_DATE)
+            if not isinstance(when, str):
+                return "", None
+            return str(about.get(_MODEL, "")), datetime.strptime(
+                when.strip(), "%Y:%m:%d %H:%M:%S"
+            ).timestamp()
+    except (
+        OSError,
+        ValueError,
+        SyntaxError,
+        KeyError,
+        TypeError,
+    ):  # no EXIF, or what a camera should not write
+        return "", None

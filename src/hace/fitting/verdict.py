@@ -1,0 +1,178 @@
+"""What samples that trained nothing say about a model: the findings of a fit."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from hace.errors import HaceError
+from hace.fitting.choice import Choice
+from hace.fitting.evaluation import (
+    Guaranteed,
+    accuracy_of,
+    best_guarantee,
+    differ_by_more_than_chance,
+    gain_of,
+    is_right,
+    judge_guarantee,
+)
+from hace.fitting.examples import drawn_examples
+from hace.fitting.findings import Findings
+from hace.fitting.newness import ask_about_new, left_out_turns
+from hace.fitting.training import Training
+from hace.hierarchy.assembly import IntArray
+from hace.linear.estimator import HACEClassifier
+from hace.metrics.intervals import Interval
+
+CURVE = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)  # guarantees that the page can slide through
+_REMEDY = (
+    "Calibrate on labelled samples from where the model will be used (a split val), or say which samples belong together "
+    "(groups=)."
+)
+
+
+def findings_of(
+    training: Training, choice: Choice, clf: HACEClassifier, baseline: HACEClassifier | None, seed: int
+) -> Findings:
+    """All findings about a classifier; ``baseline``: flat cross-entropy, where something else was chosen."""
+    given, parts = training.given, training.parts
+    h = given.hierarchy
+    tested, held = _right(training, clf, parts.test), _right(training, clf, parts.calibration)
+    test_groups, held_groups = _groups(training, parts.test), _groups(training, parts.calibration)
+    gain = choice.gain
+    if baseline is not None and tested is not None:
+        flat = is_right(baseline, given.x[parts.test], given.nodes[parts.test])
+        gain = gain_of(tested, flat, test_groups)
+    accuracy, why = best_guarantee(clf) if len(parts.calibration) else (None, _NO_CALIBRATION)
+    guarantee = None if accuracy is None else _judged(training, clf, accuracy)
+    broken = ""
+    if guarantee is not None and tested is not None:
+        broken = _broken(guarantee, held, tested, (held_groups, test_groups))
+    chosen = choice.chosen.judged
+    right = chosen.right if tested is None else tested
+    return Findings(
+        kind=given.kind,
+        samples={"train": len(parts.train), "calibration": len(parts.calibration), "test": len(parts.test)},
+        classes=h.num_leaves,
+        chosen=_in_words(choice),
+        is_flat=choice.is_flat,
+        candidates=_candidates(choice),
+        accuracy=_bounds(accuracy_of(right, None if tested is None else test_groups)),
+        tested=tested is not None,
+        held_out=None if held is None else _bounds(accuracy_of(held, held_groups)),
+        gain=_bounds(gain),
+        coarse=float((h.labels[given.nodes[parts.train]] < 0).mean()),
+        coarse_gain=None if choice.coarse_gain is None else _bounds(choice.coarse_gain),
+        guarantee=None if guarantee is None else _plain(guarantee),
+        curve=() if guarantee is None else _curve(training, clf),
+        no_guarantee=why,
+        broken=broken,
+        new=None if accuracy is None else _something_new(training, choice, accuracy, seed),
+        examples=_examples(training, clf, accuracy, seed),
+        notes=(*given.notes, *parts.notes),
+    )
+
+
+_NO_CALIBRATION = "Too few samples to hold some out: give more, or a validation split."
+
+
+def _right(training: Training, clf: HACEClassifier, rows: IntArray) -> np.ndarray | None:
+    given = training.given
+    return is_right(clf, given.x[rows], given.nodes[rows]) if len(rows) else None
+
+
+def _groups(training: Training, rows: IntArray) -> np.ndarray | None:
+    groups = training.given.groups
+    return None if groups is None else groups[rows]
+
+
+def _judged(training: Training, clf: HACEClassifier, accuracy: float) -> Guaranteed:
+    """How answers turned out on test samples, or where there are none on those that calibrated."""
+    given, parts = training.given, training.parts
+    rows = parts.test if len(parts.test) else parts.calibration
+    groups = _groups(training, rows) if len(parts.test) else None
+    decided = clf.decide(given.x[rows], accuracy=accuracy)
+    return judge_guarantee(decided, given.nodes[rows], clf.guarantee(accuracy), groups)
+
+
+def _curve(training: Training, clf: HACEClassifier) -> tuple[dict[str, Any], ...]:
+    found = []
+    for accuracy in CURVE:
+        try:
+            clf.guarantee(accuracy)
+        except HaceError:  # too few samples for so much
+            break
+        found.append(_plain(_judged(training, clf, accuracy)))
+    return tuple(found)
+
+
+def _plain(judged: Guaranteed) -> dict[str, Any]:
+    return {
+        "accuracy": judged.accuracy,
+        "ranks": judged.ranks,
+        "false": list(judged.false),
+        "kept": judged.kept,
+    }
+
+
+def _broken(
+    guarantee: Guaranteed,
+    held: np.ndarray | None,
+    tested: np.ndarray,
+    groups: tuple[np.ndarray | None, np.ndarray | None],
+) -> str:
+    """Why the guarantee must not be trusted: test samples contradict it, or are unlike those it rests on."""
+    if not guarantee.kept:
+        least = 1 - guarantee.accuracy
+        return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {_REMEDY}"
+    if held is not None and differ_by_more_than_chance(held, tested, groups):
+        return (
+            f"right in {held.mean():.1%} of the samples it rests on and in {tested.mean():.1%} of test samples, more than chance. "
+            f"{_REMEDY}"
+        )
+    return ""
+
+
+def _something_new(training: Training, choice: Choice, accuracy: float, seed: int) -> dict[str, Any] | None:
+    given, parts = training.given, training.parts
+    turns = left_out_turns(given.hierarchy, given.nodes[parts.train], seed)
+    train = partial(training.without, choice.chosen)
+    return ask_about_new(given.x, given.nodes, given.hierarchy, turns, train, accuracy) if turns else None
+
+
+def _examples(
+    training: Training, clf: HACEClassifier, accuracy: float | None, seed: int
+) -> tuple[dict[str, Any], ...]:
+    given, rows = training.given, training.parts.test
+    if not len(rows):
+        return ()
+    how: dict[str, Any] = {"threshold": 0.5} if accuracy is None else {"accuracy": accuracy}
+    return tuple(drawn_examples(given, rows, clf.decide(given.x[rows], **how), seed))
+
+
+def _candidates(choice: Choice) -> tuple[dict[str, Any], ...]:
+    return tuple(
+        {
+            "key": trial.advice.key,
+            "title": trial.advice.title,
+            "coarse": trial.coarse,
+            "accuracy": trial.judged.accuracy,
+            "weight_decay": 10.0**trial.judged.exponent,
+            "chosen": trial is choice.chosen,
+        }
+        for trial in choice.trials
+    )
+
+
+def _bounds(found: Interval) -> tuple[float, ...]:
+    values = (found.value, found.low, found.high)
+    return tuple(float(v) if np.isfinite(v) else float(found.value) for v in values)
+
+
+def _in_words(choice: Choice) -> str:
+    if choice.coarse_gain is None:
+        return choice.chosen.advice.title
+    how = "coarse labels used" if choice.chosen.coarse != "drop" else "coarse labels dropped"
+    return f"{choice.chosen.advice.title}, {how}"

@@ -1,0 +1,156 @@
+"""`hace fit`, and the commands that take its file."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import hace
+from hace import cli
+from tests.fitting.test_fit import NEW, TRUTH, table
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of a table, its page, and new samples with and without labels."""
+    folder = tmp_path_factory.mktemp("fit")
+    table().to_csv(folder / "birds.csv", index=False)
+    table(NEW, TRUTH).to_csv(folder / "later.csv", index=False)
+    np.save(folder / "new.npy", NEW)
+    before = Path.cwd()
+    os.chdir(folder)
+    try:
+        assert cli.main(["fit", "birds.csv"]) == 0
+    finally:
+        os.chdir(before)
+    return folder
+
+
+def test_one_command_writes_a_model_and_a_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = hace.load(folder / "birds.hace")
+    assert model.findings.path == "birds.hace"
+    page = (folder / "birds.html").read_text(encoding="utf-8")
+    assert "One number per question" in page
+    assert (
+        cli.main(["fit", str(folder / "birds.csv"), "--out", str(folder / "again.hace"), "--seed", "3"]) == 0
+    )
+    out = capsys.readouterr().out
+    assert [line.split(":")[0] for line in out.splitlines()[:6]] == [
+        "How good",
+        "Guarantee",
+        "Taxonomy",
+        "Coarse",
+        "Watch",
+        "Next",
+    ]
+    assert "hace predict again.hace NEW" in out
+    assert f"wrote {folder / 'again.hace'}" in out
+
+
+def test_predict_takes_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["predict", str(folder / "birds.hace"), str(folder / "new.npy"), "--to", "jsonl"]
+    assert cli.main([*arguments, "--accuracy", "0.95"]) == 0
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    answers = hace.load(folder / "birds.hace").predict(NEW, 0.95).answer.tolist()
+    assert [row["answer"]["id"] for row in rows] == answers
+
+
+def test_evaluate_and_calibrate_take_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, later = str(folder / "birds.hace"), str(folder / "later.csv")
+    assert cli.main(["evaluate", model, "--samples", later, "--accuracy", "0.95", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    right = hace.load(model).predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
+    assert found["metrics"]["leaves"]["top-1"] == pytest.approx(right.mean())
+    assert cli.main(["evaluate", model]) == 2
+    assert "must come with --samples" in capsys.readouterr().err
+    copy = folder / "recalibrated.hace"
+    copy.write_bytes(Path(model).read_bytes())
+    again = ["calibrate", str(copy), "--samples", later, "--accuracy", "0.9", "--temperature", "1"]
+    assert cli.main(again) == 0
+    assert hace.load(copy).classifier.guarantee(0.9).samples == len(NEW)
+
+
+def test_export_takes_the_file(folder: Path, tmp_path: Path) -> None:
+    out = tmp_path / "birds.onnx"
+    assert cli.main(["export", str(folder / "birds.hace"), "--to", "onnx", "--out", str(out)]) == 0
+    predictor = hace.Predictor.from_run(out)
+    assert (
+        predictor.predict(NEW).answers.ids
+        == hace.load(folder / "birds.hace").predict(NEW, None).answer.tolist()
+    )
+
+
+BAD = [
+    (["birds.csv", "--out", "birds.pt"], "--out must end in .hace"),
+    (["birds.csv", "--out", "no/such/birds.hace"], "the folder .*no/such does not exist"),
+    (["birds.csv", "--page", "no/such/birds.html"], "--page must be in a folder that exists"),
+    (["nothing.csv"], "There is no nothing.csv"),
+    (["birds.csv", "--label", "specis"], "label must be a column of birds.csv.*Did you mean 'species'"),
+    (["birds.csv", "--model", "resnet18"], "model and checkpoint must come with photos or texts"),
+    (["one.csv"], "Labels must be of two classes or more"),
+    (["nan.csv"], "Features must be finite. 3 of 360 samples hold NaN"),
+    (["empty"], "must hold photos, in folders named after what they show"),
+]
+
+
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=[" ".join(a) for a, _ in BAD])
+def test_bad_input_is_one_message_and_nothing_half_written(
+    arguments: list[str],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = table()
+    data.to_csv("birds.csv", index=False)
+    data[data.species == "kittiwake"].to_csv("one.csv", index=False)
+    data.assign(m2=data.m2.mask(np.arange(360) < 3)).to_csv("nan.csv", index=False)
+    Path("empty").mkdir()
+    before = sorted(path.name for path in tmp_path.iterdir())
+    assert cli.main(["fit", *arguments]) == 2
+    message = capsys.readouterr().err
+    assert re.search(words, " ".join(message.split())), message
+    assert sorted(path.name for path in tmp_path.iterdir()) == before
+
+
+def test_duplicate_rows_stay_together_and_are_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = table()
+    pd.concat([data, data[:90]]).to_csv(tmp_path / "twice.csv", index=False)
+    assert cli.main(["fit", str(tmp_path / "twice.csv"), "--out", str(tmp_path / "twice.hace")]) == 0
+    notes = hace.load(tmp_path / "twice.hace").findings.notes
+    assert any("near-copies" in note for note in notes)
+
+
+def test_killed_in_the_middle_the_same_command_goes_on(tmp_path: Path) -> None:
+    table().to_csv(tmp_path / "birds.csv", index=False)
+    command = [sys.executable, "-m", "hace", "fit", "birds.csv"]
+    environment = {**os.environ, "HACE_CACHE": str(tmp_path / "cache")}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    cached: list[Path] = []
+    deadline = time.monotonic() + 120
+    while len(cached) < 2 and process.poll() is None and time.monotonic() < deadline:
+        time.sleep(0.05)
+        cached = list((tmp_path / "cache").glob("choices/*/*.npz"))
+    assert process.poll() is None, "it ended before it could be killed"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    assert not (tmp_path / "birds.hace").exists()
+    times = {path: path.stat().st_mtime_ns for path in cached}
+    subprocess.run(command, cwd=tmp_path, env=environment, check=True, capture_output=True)
+    assert {path: path.stat().st_mtime_ns for path in cached} == times
+    whole = hace.fit(tmp_path / "birds.csv", quiet=True)
+    again = hace.load(tmp_path / "birds.hace")
+    np.testing.assert_array_equal(again.classifier.coef_, whole.classifier.coef_)
