@@ -22,7 +22,7 @@ def test_groups_are_whole(samples: int, groups: int, seed: int) -> None:
     parts = split_samples(nodes, TREE, None, together, seed)
     homes = [set(together[part].tolist()) for part in (parts.train, parts.calibration, parts.test)]
     assert sum(map(len, homes)) == len(set.union(*homes))
-    fold = folds_of(nodes, together, seed)
+    fold = folds_of(nodes, TREE, together, seed)
     assert all(len(set(fold[together == name].tolist())) == 1 for name in set(together.tolist()))
     assert set(nodes[parts.train].tolist()) == set(nodes.tolist())
 
@@ -65,7 +65,7 @@ def test_folds_spread_classes_evenly() -> None:
     nodes = TREE.leaf_nodes[together % 4]
     counts = np.array(
         [
-            np.bincount(folds_of(nodes, together.astype(str))[nodes == v], minlength=FOLDS)
+            np.bincount(folds_of(nodes, TREE, together.astype(str))[nodes == v], minlength=FOLDS)
             for v in TREE.leaf_nodes
         ]
     )

@@ -102,7 +102,7 @@ def choose(
     rows = _looked_at(len(nodes), seed)
     x, nodes = (x, nodes) if len(rows) == len(nodes) else (x[rows], nodes[rows])
     groups = None if together is None else together[rows]
-    fold = folds_of(nodes, groups, seed)
+    fold = folds_of(nodes, hierarchy, groups, seed)
     cross = CrossValidation(x, nodes, hierarchy, fold, on_fit)
     known = Judgements(cache, x, nodes, hierarchy, fold)
 

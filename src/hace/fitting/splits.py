@@ -102,10 +102,24 @@ def _held_out(nodes: IntArray, h: Hierarchy, together: np.ndarray | None, part: 
     return np.intersect1d(held, fine)
 
 
-def folds_of(nodes: IntArray, together: np.ndarray | None, seed: int = 0) -> IntArray:
-    """(M,) the fold of each sample, from 0: classes spread evenly, groups whole."""
+def folds_of(nodes: IntArray, hierarchy: Hierarchy, together: np.ndarray | None, seed: int = 0) -> IntArray:
+    """(M,) the fold of each sample, from 0: classes spread evenly, groups whole; each leaves class labels outside."""
     if together is None or len(np.unique(together)) == len(together):
-        return places_of_each(nodes, [seed]) % FOLDS
+        fold = places_of_each(nodes, [seed]) % FOLDS
+    else:
+        fold = _grouped_folds(nodes, together, seed)
+    fine = hierarchy.labels[nodes] >= 0
+    for i in range(FOLDS):
+        if not (fine & (fold != i)).any():
+            raise DataError(
+                "Training samples must have class labels in two of three folds, to choose a loss. Got them in one: add samples with "
+                "a class label, or let groups be smaller (groups=)."
+            )
+    return fold
+
+
+def _grouped_folds(nodes: IntArray, together: np.ndarray, seed: int) -> IntArray:
+    """(M,) the fold of each sample, groups whole: the largest first, each where its labels are fewest."""
     _, group = np.unique(together, return_inverse=True)
     sizes = np.bincount(group)
     _, label = np.unique(nodes, return_inverse=True)

@@ -37,6 +37,7 @@ _TELLING = 0.25  # share of samples whose nearest relative is close in the order
 _CLOSE = 0.05
 _MOST = 20_000  # samples that are compared with all others; more are compared within their label
 _AXES, _ROWS = 64, 512
+_PART = 0.34  # of a label's samples: more are no copies of one another
 _LEAST = 20  # samples of a label whose order says something
 _DATE, _EXIF, _ORIGINAL, _MODEL = 0x0132, 0x8769, 0x9003, 0x0110  # tags of EXIF
 
@@ -103,10 +104,26 @@ def near_copies(given: Given) -> IntArray:
         return first.ravel()
     limit = 2 * spread(x) * _NEAR.get(given.kind, _EQUAL)
     labels = given.nodes if len(given) > _MOST else np.zeros(len(given), dtype=np.int64)
-    pairs = [_pairs(x, rows, limit) for rows in _members(labels)]
+    found = [_pairs(x, rows, limit) for rows in _members(labels)]
+    pairs = np.concatenate([pairs for pairs, _ in found])
+    distance = np.concatenate([distances for _, distances in found])
+    bursts = np.zeros((0, 2), dtype=np.int64)
     if given.kind == "photos" and given.items is not None:
-        pairs.append(_bursts(given.items, given.nodes))
-    return _components(np.concatenate(pairs) if pairs else np.zeros((0, 2), dtype=np.int64), len(given))
+        bursts = _bursts(given.items, given.nodes)
+    place = _components(np.concatenate([pairs, bursts]), len(given))
+    while len(pairs) and _swallow(place, given.nodes):  # a chain of samples, each near the next: no copies
+        limit /= 4
+        near = distance <= limit
+        pairs, distance = pairs[near], distance[near]
+        place = _components(np.concatenate([pairs, bursts]), len(given))
+    return place
+
+
+def _swallow(place: IntArray, nodes: IntArray) -> bool:
+    """Whether some copies are most of what a label has."""
+    pairs, counts = np.unique(np.stack([nodes, place], axis=1), axis=0, return_counts=True)
+    totals = np.bincount(nodes)[pairs[:, 0]]
+    return bool(((counts > _PART * totals) & (totals >= _LEAST)).any())
 
 
 def joined_groups(groups: np.ndarray, place: IntArray) -> np.ndarray:
@@ -185,8 +202,8 @@ def _members(labels: IntArray) -> list[IntArray]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
-def _pairs(x: Any, rows: IntArray, limit: float) -> IntArray:
-    """(P, 2) pairs of rows whose squared distance is within a limit: first on random axes, then on all."""
+def _pairs(x: Any, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
+    """Pairs of rows (P, 2) within a limit, and their squared distances (P,): sought on random axes, measured on all."""
     part = np.asarray(x[rows], dtype=np.float32)
     part = part - part.mean(axis=0)
     short = part
@@ -203,9 +220,11 @@ def _pairs(x: Any, rows: IntArray, limit: float) -> IntArray:
         i, j = np.nonzero(distance <= limit + 1e-4 * squares.max(initial=0.0))
         later = j > i
         i, j = start + i[later], start + j[later]
-        near = np.square(part[i] - part[j]).sum(axis=1) <= limit
-        found.append(np.stack([rows[i[near]], rows[j[near]]], axis=1))
-    return np.concatenate(found) if found else np.zeros((0, 2), dtype=np.int64)
+        apart = np.square(part[i] - part[j]).sum(axis=1)
+        near = apart <= limit
+        found.append((np.stack([rows[i[near]], rows[j[near]]], axis=1), apart[near]))
+    pairs, distances = zip(*found, strict=True)
+    return np.concatenate(pairs), np.concatenate(distances)
 
 
 def _nearest(x: np.ndarray) -> IntArray:
