@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.util
 import math
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -497,3 +500,41 @@ def test_functions_work_without_torchmetrics() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[0] == "0.5"
     assert 'pip install ".[metrics]"' in done.stdout
+
+
+def test_what_type_checkers_read_is_what_the_table_of_metrics_makes() -> None:
+    pytest.importorskip("torchmetrics")
+    root = Path(__file__).parents[2]
+    spec = importlib.util.spec_from_file_location("metrics_stub", root / "tools" / "metrics_stub.py")
+    assert spec is not None
+    assert spec.loader is not None
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    written, made = (
+        ast.dump(ast.parse(text)) for text in (tool.STUB.read_text(encoding="utf-8"), tool.stub())
+    )
+    assert written == made, "run python tools/metrics_stub.py"
+
+
+def test_a_new_row_is_a_function_a_class_and_a_line_of_evaluations(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("torchmetrics")
+    from hace.metrics import functional, measures, streaming
+
+    row = measures.Metric(
+        lambda hierarchy: measures.Measure(("sure",), lambda batch: measures.mean_of(batch.confidence > 0.5)),
+        function="sure_share",
+        streaming="SureShare",
+        heading="new",
+    )
+    monkeypatch.setattr(measures, "METRICS", [*measures.METRICS, row])
+    for module in (functional, streaming):
+        monkeypatch.setattr(module, "METRICS", measures.METRICS)
+    h = ANIMALS.build()
+    z = torch.eye(4) * torch.tensor([[9.0], [9.0], [0.1], [9.0]])
+    share = functional.function_of("sure_share")(z, [0, 1, 2, 3], h)
+    assert share == 0.75
+    found = streaming.class_of("SureShare")(h)
+    found.update(z[:2], [0, 1])
+    found.update(z[2:], [2, 3])
+    assert found.compute() == 0.75
+    assert evaluate(z, [0, 1, 2, 3], h).values["new", "sure"] == 0.75

@@ -2,17 +2,24 @@
 
     value = sum_i numerator_i / sum_i denominator_i
 
-A measure turns a batch into the two columns. Plain functions, streaming classes, evaluations and bootstraps add columns up
+A measure turns a batch into the two columns. Plain functions, streaming classes, evaluations and intervals add columns up
 and divide once, so no sample is dropped and the split into batches does not matter.
+
+A metric is a row of :data:`METRICS`: a function here that makes its measure, registered with :func:`metric`. The row says how its
+plain function and its streaming class are called, which :mod:`hace.metrics` makes from it, and where evaluations show it. The row,
+and its card in `docs/metrics.md`, is all there is to write; `python tools/metrics_stub.py` tells type checkers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from torch import Tensor
 
 from hace.checks import check_choice, check_count
 from hace.decisions import GuaranteedThreshold
@@ -55,6 +62,80 @@ class Measure:
         return self.divide(numerator.sum(axis=0), denominator.sum(axis=0), len(batch))
 
 
+class PRF(NamedTuple):
+    """Precision, recall and F1."""
+
+    precision: Tensor
+    recall: Tensor
+    f1: Tensor
+
+
+class GuaranteedShares(NamedTuple):
+    """How specific answers are that keep a guarantee, and how the guarantee turns out."""
+
+    specificity: Tensor  # mean information of the answers over log2 n; 0 at the root, 1 at a leaf
+    false: Tensor  # share of all samples with a false answer: neither the truth nor above it
+    answered: Tensor  # share of samples with an answer below the root
+    true_answers: Tensor  # share of true ones among these; nan without any
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A row of the table of metrics.
+
+    Attributes:
+        make: makes the measure, from the hierarchy and arguments of its own; its docstring is that of the plain function.
+        function: the name of the plain function; None for a measure that only evaluations show.
+        streaming: the name of the streaming class, likewise.
+        result: what the plain function returns: a tuple of named values; None: a tensor, of one value or one for each level.
+        choice: what picks one of several values of the streaming class: "level", or "value" by the names of ``result``.
+        higher_is_better: whether it is.
+        heading: the heading of evaluations that it is under; None: evaluations do not have it.
+        variants: the arguments that evaluations give it, by name, where they show several.
+        levels: whether it needs a tree or forest.
+    """
+
+    make: Callable[..., Measure]
+    function: str | None = None
+    streaming: str | None = None
+    result: Any = None
+    choice: str | None = None
+    higher_is_better: bool = True
+    heading: str | None = None
+    variants: tuple[tuple[str, tuple[Any, ...]], ...] = ()
+    levels: bool = False
+
+    @property
+    def keys(self) -> tuple[str, ...] | None:
+        """Names of the values, where those of the measure are long."""
+        return None if self.result is None else self.result._fields
+
+    def evaluated(self, hierarchy: Hierarchy, distance: str, choices: int) -> Iterator[Measure]:
+        """The measures that evaluations show, of so many leaves to choose from."""
+        names = [name for name, _ in self.variants]
+        for values in product(*(values for _, values in self.variants)):
+            given = dict(zip(names, values, strict=True))
+            if given.get("k", 1) > choices:
+                continue
+            if "distance" in given:
+                given["distance"] = distance
+            yield self.make(hierarchy, **given)
+
+
+METRICS: list[Metric] = []
+Make = TypeVar("Make", bound=Callable[..., Measure])
+
+
+def metric(**row: Any) -> Callable[[Make], Make]:
+    """Register a measure as a metric; arguments as of :class:`Metric`."""
+
+    def register(make: Make) -> Make:
+        METRICS.append(Metric(make, **row))
+        return make
+
+    return register
+
+
 def mean_of(column: np.ndarray) -> Ratios:
     """Columns of a plain mean; (B,) becomes (B, 1)."""
     column = (column[:, None] if column.ndim == 1 else column).astype(np.float64)
@@ -71,8 +152,13 @@ def node_of_level(title: str) -> str:
     return f"node at {title}" if title.startswith("level ") else title
 
 
+@metric(function="top_k_accuracy", streaming="TopKAccuracy", heading=LEAVES, variants=(("k", (1, 5)),))
 def top_k_measure(hierarchy: Hierarchy, k: int = 1) -> Measure:
-    """Share of samples whose truth is among the k most probable leaves."""
+    """Share of samples whose truth is among the k most probable leaves. Equal scores rank in label order.
+
+    Args:
+        k: how many leaves count; for k = 1 ``preds`` may also be answers.
+    """
     return Measure((f"top-{_rank(hierarchy, k)}",), partial(_top_k, k=k))
 
 
@@ -82,6 +168,7 @@ def _top_k(batch: MetricBatch, k: int) -> Ratios:
     return mean_of((batch.ranking(k) == batch.truth[:, None]).any(axis=1))
 
 
+@metric(heading=LEAVES, variants=(("distance", ("lca_height",)),))
 def severity_measure(hierarchy: Hierarchy, distance: str = "lca_height") -> Measure:
     """Mean distance of answer and truth over the mistakes alone; nan without mistakes."""
     check_distance(distance)
@@ -93,8 +180,22 @@ def _severity(batch: MetricBatch, distance: str) -> Ratios:
     return batch.distance(distance)[:, None] * wrong, wrong
 
 
+@metric(
+    function="hierarchical_distance_at",
+    streaming="HierarchicalDistance",
+    higher_is_better=False,
+    heading=LEAVES,
+    variants=(("k", RANKS), ("distance", ("lca_height",))),
+)
 def distance_measure(hierarchy: Hierarchy, k: int = 1, distance: str = "lca_height") -> Measure:
-    """HD@k: mean distance of the truth to each of the k best leaves, over all samples and all k."""
+    """HD@k: mean distance from the truth to each of the k best leaves, over all samples and all k.
+
+    HD@1 is severity times error rate.
+
+    Args:
+        k: how many leaves count; for k = 1 ``preds`` may also be answers.
+        distance: ``"lca_height"``, ``"lca_depth"`` or ``"edges"``.
+    """
     check_distance(distance)
     return Measure((f"HD@{_rank(hierarchy, k)}",), partial(_distance_at, k=k, distance=distance))
 
@@ -112,8 +213,13 @@ def _rank(hierarchy: Hierarchy, k: int) -> int:
     return k
 
 
+@metric(function="level_accuracy", streaming="LevelAccuracy", choice="level", heading=CARRIED_UP, levels=True)
 def level_accuracy_measure(hierarchy: Hierarchy) -> Measure:
-    """Share of samples whose answer and truth are carried to the same node, for every level and rank."""
+    """(H,) for each level 1 to the deepest, the share of samples whose answer and truth have the same node there.
+
+    A leaf above a level represents itself there. The ranks of ``hierarchy.rank_names`` follow, each over the truths that have
+    one. Trees and forests only.
+    """
     return Measure((*level_titles(hierarchy), *hierarchy.rank_names), _level_accuracy)
 
 
@@ -125,6 +231,7 @@ def _level_accuracy(batch: MetricBatch) -> Ratios:
     return hit * counted, counted
 
 
+@metric(heading="accuracy by level, best node of the level", levels=True)
 def level_choice_measure(hierarchy: Hierarchy) -> Measure:
     """Share of samples whose most probable node of a level is the truth's, for every level."""
     return Measure(level_titles(hierarchy), _level_choice)
@@ -134,69 +241,28 @@ def _level_choice(batch: MetricBatch) -> Ratios:
     return mean_of(batch.correct_at_levels)
 
 
-def brier_measure(hierarchy: Hierarchy) -> Measure:
-    """Sum over the nodes of a level of (q* - 1[the truth's node])^2, mean over samples, for every level."""
-    return Measure(level_titles(hierarchy), _brier)
-
-
-def _brier(batch: MetricBatch) -> Ratios:
-    known, right, squares = batch.level_masses
-    return np.where(known, squares - 2 * np.exp(right) + 1, 0.0), known.astype(np.float64)
-
-
-def log_likelihood_measure(hierarchy: Hierarchy) -> Measure:
-    """Mean log q* of the truth's node, for every level."""
-    return Measure(level_titles(hierarchy), _log_likelihood)
-
-
-def _log_likelihood(batch: MetricBatch) -> Ratios:
-    known, right, _ = batch.level_masses
-    return np.where(known, right, 0.0), known.astype(np.float64)
-
-
-def full_path_measure(hierarchy: Hierarchy) -> Measure:
-    """Share of samples whose answers at all levels are the truth's."""
-    level_numbers(hierarchy)
-    return Measure(("full-path accuracy",), _full_path)
-
-
-def _full_path(batch: MetricBatch) -> Ratios:
-    return mean_of(np.all(batch.correct_at_levels, axis=1))
-
-
-def inconsistency_measure(hierarchy: Hierarchy) -> Measure:
-    """Share of samples whose answers at the levels are not on one path."""
-    level_numbers(hierarchy)
-    return Measure(("tree inconsistency",), _inconsistency)
-
-
-def _inconsistency(batch: MetricBatch) -> Ratios:
-    answers = batch.answers_at_levels
-    broken = np.zeros(len(answers), dtype=bool)
-    for k in range(1, answers.shape[1]):
-        broken |= batch.relations.levels[k][answers[:, k]] != answers[:, k - 1]
-    return mean_of(broken)
-
-
-def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> Measure:
-    """How specific answers are that keep a guarantee, and how the guarantee turns out."""
-    names = ("specificity", "false", "answered", "true_answers")
-    return Measure(names, partial(_guarantee, guarantee=guarantee))
-
-
-def _guarantee(batch: MetricBatch, guarantee: GuaranteedThreshold) -> Ratios:
-    h = batch.hierarchy
-    answers = guarantee.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
-    below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
-    true = is_above(h, answers, batch.truth)
-    specific = batch.relations.specificity[answers]
-    above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
-    every = np.ones(len(answers))
-    return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
-
-
+@metric(
+    function="hierarchical_prf",
+    streaming="HierarchicalPRF",
+    result=PRF,
+    choice="value",
+    heading="ancestors and information",
+    variants=(("average", AVERAGES),),
+)
 def hierarchical_prf_measure(hierarchy: Hierarchy, average: str = "micro") -> Measure:
-    """Precision, recall and F1 of ancestor sets, the node itself included and the root excluded."""
+    """Precision, recall and F1 of ancestor sets A (answer) and B (truth), including the nodes and excluding the root.
+
+    P = |A and B| / |A|, R = |A and B| / |B|. An answer at the root, or none: precision 1, recall 0.
+
+    Args:
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
+
+    Example:
+        >>> from hace import metrics
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> metrics.hierarchical_prf([1], [0], h).precision.item()
+        0.5
+    """
     return Measure(_prf_names("h", average), partial(_hierarchical_prf, average=average), empty=1.0)
 
 
@@ -206,8 +272,22 @@ def _hierarchical_prf(batch: MetricBatch, average: str) -> Ratios:
     return prf_columns(shared, counts[batch.answers], counts[batch.truth], average)
 
 
+@metric(
+    function="information_prf",
+    streaming="InformationPRF",
+    result=PRF,
+    choice="value",
+    heading="ancestors and information",
+    variants=(("average", AVERAGES),),
+)
 def information_prf_measure(hierarchy: Hierarchy, average: str = "macro") -> Measure:
-    """Precision, recall and F1 in bits: information of the best common ancestor over that of answer and truth."""
+    """Precision, recall and F1 in bits, with I(v) = -log2(share of the leaves under v).
+
+    P = I(best common ancestor) / I(answer), R = the same over I(truth); 0 / 0 counts as 1.
+
+    Args:
+        average: ``"micro"`` divides sums over samples; ``"macro"`` takes the mean over samples, of F1 too.
+    """
     return Measure(_prf_names("i", average), partial(_information_prf, average=average), empty=1.0)
 
 
@@ -237,25 +317,129 @@ def _prf_names(letter: str, average: str) -> tuple[str, ...]:
     return tuple(f"{letter}{what} ({average})" for what in ("Precision", "Recall", "F1"))
 
 
+@metric(function="full_path_accuracy", streaming="FullPathAccuracy", heading="levels together", levels=True)
+def full_path_measure(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose answers match the truth at every level.
+
+    ``preds`` are scores, which answer with the most probable node of each level, or (B, H) answers, one per level.
+    """
+    level_numbers(hierarchy)
+    return Measure(("full-path accuracy",), _full_path)
+
+
+def _full_path(batch: MetricBatch) -> Ratios:
+    return mean_of(np.all(batch.correct_at_levels, axis=1))
+
+
+@metric(
+    function="tree_inconsistency",
+    streaming="TreeInconsistency",
+    higher_is_better=False,
+    heading="levels together",
+    levels=True,
+)
+def inconsistency_measure(hierarchy: Hierarchy) -> Measure:
+    """Share of samples whose answers at the levels are not on one path; ``preds`` as of :func:`full_path_accuracy`.
+
+    The truths do not affect the value; every metric takes them.
+    """
+    level_numbers(hierarchy)
+    return Measure(("tree inconsistency",), _inconsistency)
+
+
+def _inconsistency(batch: MetricBatch) -> Ratios:
+    answers = batch.answers_at_levels
+    broken = np.zeros(len(answers), dtype=bool)
+    for k in range(1, answers.shape[1]):
+        broken |= batch.relations.levels[k][answers[:, k]] != answers[:, k - 1]
+    return mean_of(broken)
+
+
+@metric(
+    function="brier_score",
+    streaming="BrierScore",
+    choice="level",
+    higher_is_better=False,
+    heading="Brier score by level",
+    levels=True,
+)
+def brier_measure(hierarchy: Hierarchy) -> Measure:
+    """(H,) for each level 1 to the deepest, the mean over samples of the sum over its nodes v of (q*[v] - 1[v is true])^2.
+
+    From 0, certain and right, to 2, certain and wrong. Samples whose truth is an inner node above the level do not count
+    there. Trees and forests only.
+
+    Example:
+        >>> from hace import metrics
+        >>> h = Hierarchy.flat(["cat", "dog"])
+        >>> round(metrics.brier_score(np.array([[0.8, 0.2]]), [0], h, kind="probs").item(), 4)
+        0.08
+    """
+    return Measure(level_titles(hierarchy), _brier)
+
+
+def _brier(batch: MetricBatch) -> Ratios:
+    known, right, squares = batch.level_masses
+    return np.where(known, squares - 2 * np.exp(right) + 1, 0.0), known.astype(np.float64)
+
+
+@metric(
+    function="log_likelihood",
+    streaming="LogLikelihood",
+    choice="level",
+    heading="log-likelihood by level",
+    levels=True,
+)
+def log_likelihood_measure(hierarchy: Hierarchy) -> Measure:
+    """(H,) for each level 1 to the deepest, the mean of log q*[the truth's node]; at most 0, and better when higher.
+
+    Samples whose truth is an inner node above the level do not count there. Trees and forests only.
+    """
+    return Measure(level_titles(hierarchy), _log_likelihood)
+
+
+def _log_likelihood(batch: MetricBatch) -> Ratios:
+    known, right, _ = batch.level_masses
+    return np.where(known, right, 0.0), known.astype(np.float64)
+
+
+@metric(function="guaranteed_answers", streaming="GuaranteedAnswers", result=GuaranteedShares, choice="value")
+def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> Measure:
+    """Specificity at a guaranteed accuracy: the answers that a calibrated threshold gives on other samples.
+
+    ``preds`` are scores, prepared as those of the calibration were: divided by the same temperature.
+
+    Args:
+        guarantee: what :func:`hace.guaranteed_threshold` returned for calibration samples.
+
+    Example:
+        >>> from hace import guaranteed_threshold, metrics
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
+        >>> sure = guaranteed_threshold(p, [1] * 10 + [2] * 29, h, accuracy=0.9, kind="probs")
+        >>> found = metrics.guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
+        >>> round(found.specificity.item(), 3), found.false.item()
+        (0.685, 0.0)
+    """
+    names = ("specificity", "false", "answered", "true_answers")
+    return Measure(names, partial(_guarantee, guarantee=guarantee))
+
+
+def _guarantee(batch: MetricBatch, guarantee: GuaranteedThreshold) -> Ratios:
+    h = batch.hierarchy
+    answers = guarantee.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
+    below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
+    true = is_above(h, answers, batch.truth)
+    specific = batch.relations.specificity[answers]
+    above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
+    every = np.ones(len(answers))
+    return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
+
+
 def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
-    """The measures of the best leaf, of so many, and of the levels, each with its heading."""
-    ranks = [k for k in RANKS if k <= choices]
-    found = [(LEAVES, top_k_measure(h, k)) for k in ranks if k != 20]
-    found.append((LEAVES, severity_measure(h, distance)))
-    found += [(LEAVES, distance_measure(h, k, distance)) for k in ranks]
-    if h.is_tree:
-        found.append((CARRIED_UP, level_accuracy_measure(h)))
-        found.append(("accuracy by level, best node of the level", level_choice_measure(h)))
-    for make in (hierarchical_prf_measure, information_prf_measure):
-        found += [("ancestors and information", make(h, average)) for average in AVERAGES]
-    if h.is_tree:
-        found += [
-            ("levels together", full_path_measure(h)),
-            ("levels together", inconsistency_measure(h)),
-            ("Brier score by level", brier_measure(h)),
-            ("log-likelihood by level", log_likelihood_measure(h)),
-        ]
-    return found
+    """The measures that evaluations show, of so many leaves to choose from, each with its heading."""
+    rows = [row for row in METRICS if row.heading is not None and (h.is_tree or not row.levels)]
+    return [(str(row.heading), measure) for row in rows for measure in row.evaluated(h, distance, choices)]
 
 
 def answer_measure(h: Hierarchy, distance: str) -> Measure:

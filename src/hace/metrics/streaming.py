@@ -35,7 +35,7 @@ from hace.hierarchy.distances import check_distance
 from hace.metrics import curves, measures
 from hace.metrics.answers import ClassTable, Confusion, class_counts, summarise_mistakes
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
-from hace.metrics.measures import Measure, level_titles
+from hace.metrics.measures import METRICS, Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
 
 if TYPE_CHECKING:
@@ -114,33 +114,19 @@ class HierarchicalMetric(Metric):
 class RatioMetric(HierarchicalMetric):
     """A measure, added up: it takes the hierarchy, the arguments of its measure, then the choice of one value.
 
-    Of a subclass: ``measure_of`` makes the measure; ``choice``, "level" or "value", is the argument that picks one of several
-    values, as a scalar; ``keys`` are names of the values, where those of the measure are long.
+    ``measure_of`` makes the measure; ``choice``, "level" or "value", is the argument that picks one of several values, as a
+    scalar; ``keys`` are names of the values, where those of the measure are long.
     """
 
     measure_of: ClassVar[Callable[..., Measure]]
-    choice: ClassVar[str | None]
-    keys: ClassVar[Sequence[str] | None]
+    choice: ClassVar[str | None] = None
+    keys: ClassVar[Sequence[str] | None] = None
 
-    def __init_subclass__(
-        cls,
-        measure_of: Callable[..., Measure] | None = None,
-        higher_is_better: bool = True,
-        choice: str | None = None,
-        keys: Sequence[str] | None = None,
-    ) -> None:
-        if measure_of is None:  # a user's subclass of a metric
-            return
-        cls.measure_of, cls.choice, cls.keys = staticmethod(measure_of), choice, keys
-        cls.higher_is_better = higher_is_better
-        own = list(inspect.signature(measure_of).parameters.values())
-        word = inspect.Parameter.POSITIONAL_OR_KEYWORD
-        picked = [] if choice is None else [inspect.Parameter(choice, word, default=None)]
-        rest = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation=MetricOptions)
-        cls.__signature__ = inspect.Signature([*own, *picked, rest])  # type: ignore[attr-defined]
+    def __init_subclass__(cls) -> None:
+        cls.__signature__ = arguments_of(cls)  # type: ignore[attr-defined]
 
     def __init__(self, hierarchy: Hierarchy, *arguments: Any, **options: Any) -> None:
-        bound = inspect.signature(type(self)).bind(hierarchy, *arguments, **options)
+        bound = arguments_of(type(self)).bind(hierarchy, *arguments, **options)
         bound.apply_defaults()
         given = dict(bound.arguments)
         rest = given.pop("options")
@@ -176,68 +162,45 @@ def level_key(hierarchy: Hierarchy, level: int | str) -> str:
     return (*level_titles(hierarchy), *hierarchy.rank_names)[depth - 1]
 
 
-_PRF = ("precision", "recall", "f1")
+def arguments_of(metric: type[RatioMetric]) -> inspect.Signature:
+    """The arguments of a streaming class: those of its measure, then the choice of one value."""
+    word = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    own = list(inspect.signature(metric.measure_of).parameters.values())
+    picked = [] if metric.choice is None else [inspect.Parameter(metric.choice, word, default=None)]
+    rest = inspect.Parameter("options", inspect.Parameter.VAR_KEYWORD, annotation="Unpack[MetricOptions]")
+    return inspect.Signature([*own, *picked, rest])
 
 
-class TopKAccuracy(RatioMetric, measure_of=measures.top_k_measure):
-    """:func:`hace.metrics.top_k_accuracy`, streaming: ``TopKAccuracy(hierarchy, k=1)``."""
+def class_of(name: str) -> type[RatioMetric]:
+    """The streaming class of a metric, by its name."""
+    row = next(row for row in METRICS if row.streaming == name)
+    about = f":func:`hace.metrics.{row.function}`, streaming."
+    if row.choice == "level":
+        about += "\n\nA dict by level; with ``level``, a depth or a name, that level's value, as ``log_dict`` of Lightning needs it."
+    elif row.choice == "value":
+        names = ", ".join(row.keys or ())
+        about += f"\n\nA dict of {names}; with ``value``, one of these names, that value alone."
+    attributes = {
+        "__doc__": about,
+        "__module__": "hace.metrics",
+        "measure_of": staticmethod(row.make),
+        "choice": row.choice,
+        "keys": row.keys,
+        "higher_is_better": row.higher_is_better,
+    }
+    return type(name, (RatioMetric,), attributes)
 
 
-class HierarchicalDistance(RatioMetric, measure_of=measures.distance_measure, higher_is_better=False):
-    """HD@k of :func:`hace.metrics.hierarchical_distance_at`, streaming; arguments ``k`` and ``distance``."""
-
-
-class MistakeSeverity(RatioMetric, measure_of=measures.severity_measure, higher_is_better=False):
+class MistakeSeverity(RatioMetric):
     """:func:`hace.metrics.mistake_severity`, streaming: ``MistakeSeverity(hierarchy, distance="lca_height")``."""
+
+    measure_of = staticmethod(measures.severity_measure)
+    higher_is_better = False
 
     @property
     def mistakes(self) -> int:
         """The number of mistakes seen by this process."""
         return int(self._all()[1].sum())
-
-
-class LevelAccuracy(RatioMetric, measure_of=measures.level_accuracy_measure, choice="level"):
-    """:func:`hace.metrics.level_accuracy`, streaming: a dict by level.
-
-    With ``level``, a depth or a level's name, it is that level's value, a scalar; ``log_dict`` of Lightning needs that.
-    """
-
-
-class BrierScore(RatioMetric, measure_of=measures.brier_measure, higher_is_better=False, choice="level"):
-    """:func:`hace.metrics.brier_score`, streaming: a dict by level, or with ``level`` that level's value."""
-
-
-class LogLikelihood(RatioMetric, measure_of=measures.log_likelihood_measure, choice="level"):
-    """:func:`hace.metrics.log_likelihood`, streaming: a dict by level, or with ``level`` that level's value."""
-
-
-class HierarchicalPRF(RatioMetric, measure_of=measures.hierarchical_prf_measure, choice="value", keys=_PRF):
-    """:func:`hace.metrics.hierarchical_prf`, streaming: ``HierarchicalPRF(hierarchy, average="micro")``.
-
-    A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
-    """
-
-
-class InformationPRF(RatioMetric, measure_of=measures.information_prf_measure, choice="value", keys=_PRF):
-    """:func:`hace.metrics.information_prf`, streaming: ``InformationPRF(hierarchy, average="macro")``.
-
-    A dict of precision, recall and f1; with ``value``, one of these names, that value alone.
-    """
-
-
-class GuaranteedAnswers(RatioMetric, measure_of=measures.guarantee_measure, choice="value"):
-    """:func:`hace.metrics.guaranteed_answers`, streaming: ``GuaranteedAnswers(hierarchy, guarantee)``.
-
-    A dict of specificity, false, answered and true_answers; with ``value``, one of these names, that value alone.
-    """
-
-
-class FullPathAccuracy(RatioMetric, measure_of=measures.full_path_measure):
-    """:func:`hace.metrics.full_path_accuracy`, streaming."""
-
-
-class TreeInconsistency(RatioMetric, measure_of=measures.inconsistency_measure, higher_is_better=False):
-    """:func:`hace.metrics.tree_inconsistency`, streaming."""
 
 
 class ClassAccuracy(HierarchicalMetric):
