@@ -7,6 +7,7 @@ import re
 from math import inf, nan
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -247,7 +248,7 @@ OUT_OF_RANGE = [
         "hace",
         "level_weights",
         "'uniform', 'linear', or numbers >= 0 that sum to 1",
-        ["flat", [], [0.5, 0.4], [1.5, -0.5], 0.5, [nan, 1.0]],
+        ["flat", [], [0.5, 0.4], [1.5, -0.5], 0.5, [nan, 1.0], np.array(1.0)],
     ),
     ("hace", "soft_label_beta", "a number above 0, or None", [0, -1.0, nan, inf, "10"]),
     ("hace_leaves", "dilution", "in (0, 1]", [0, 2]),
@@ -279,6 +280,18 @@ def test_a_number_out_of_range(name: str, argument: str, rule: str, values: list
 def test_a_word_that_is_no_choice(name: str, argument: str, choices: str, value: str) -> None:
     with pytest.raises(ConfigError, match=says(f"{argument} must be one of {choices}. Got {value!r}.")):
         build_loss(name, h, **{argument: value})
+
+
+def test_an_array_in_place_of_a_word() -> None:
+    for argument in ("outputs", "labels", "reduction"):
+        with pytest.raises(ConfigError, match=says(f"{argument} must be one of ")):
+            HACELoss(h, aggregate=False, **{argument: np.array([1.0, 2.0])})  # pyright: ignore[reportArgumentType]
+
+
+def test_a_decay_beyond_any_float_is_one_of_them() -> None:
+    for decay, normalize in itertools.product(("depth", "height"), (None, "tree")):
+        loss = build_loss("hxe", h, alpha=10**30, decay=decay, normalize=normalize)
+        assert not loss(torch.zeros(1, 4), torch.tensor([0])).isnan()
 
 
 @pytest.mark.parametrize("name", ["hace", "soft_label", "simloss", "expected_distance"])

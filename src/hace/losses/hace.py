@@ -98,11 +98,6 @@ class HACELoss(TableLoss):
         require("dilution", dilution, "in (0, 1]", is_number(dilution) and 0 < dilution <= 1)
         level_weights = _checked_level_weights(level_weights, dilution)
         require("aggregate", aggregate, "True or False", isinstance(aggregate, bool))
-        if not aggregate and outputs != "nodes":
-            raise ConfigError(
-                f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "
-                "the inner nodes of the table."
-            )
         super().__init__(
             hierarchy,
             outputs=outputs,
@@ -112,6 +107,11 @@ class HACELoss(TableLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
+        if not aggregate and outputs != "nodes":
+            raise ConfigError(
+                f"aggregate=False must come with outputs='nodes'. Got outputs={outputs!r}, a softmax without a share for "
+                "the inner nodes of the table."
+            )
         if level_weights is None:
             table = partial(tables.ancestral_table, hierarchy, dilution=dilution)
         else:
@@ -371,7 +371,9 @@ class HXELoss(TableLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
-        self.set_table(partial(tables.hxe_table, hierarchy, alpha=alpha, decay=decay, normalize=normalize))
+        self.set_table(
+            partial(tables.hxe_table, hierarchy, alpha=float(alpha), decay=decay, normalize=normalize)
+        )
         self.alpha = alpha
         self.decay = decay
         self.normalize = normalize
@@ -383,7 +385,7 @@ def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights |
         return None
     rule = "'uniform', 'linear', or numbers >= 0 that sum to 1"
     fits = named = isinstance(given, str) and given in get_args(tables.Profile)
-    if isinstance(given, (Sequence, np.ndarray)) and not isinstance(given, str):
+    if isinstance(given, (Sequence, np.ndarray)) and np.ndim(given) == 1 and not isinstance(given, str):
         weights = list(given)
         fits = all(is_number(weight) and weight >= 0 for weight in weights) and abs(sum(weights) - 1) <= 1e-6
     require("level_weights", given, rule, fits)

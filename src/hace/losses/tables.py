@@ -105,7 +105,8 @@ def hxe_table(h: Hierarchy, rows: IntArray, alpha: float, decay: str, normalize:
         weight = np.exp(-alpha * h.heights)
         virtual = np.exp(-alpha * (h.heights.max() + 1.0))
     if normalize == "tree":
-        weight = weight / (weight.sum() + (0.0 if h.rooted else virtual))
+        with np.errstate(invalid="ignore"):  # inf / inf at a root, whose entry is not used
+            weight = weight / (weight.sum() + (0.0 if h.rooted else virtual))
     start, node, step = path_entries(h, rows)
     below = np.where(step == 0, 0.0, weight[np.roll(node, 1)])
     value = np.where(h.rooted & (node == 0), 0.0, weight[node] - below)  # log P(root) = 0
