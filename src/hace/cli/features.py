@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 from hace.cli.engine import With, Without, more
 from hace.cli.options import DataOptions, Device
 from hace.errors import ConfigError, DataError, amount
+from hace.files.allocator import keep_freed_memory
 
 _IMAGES, _TEXTS = With("--model"), With("--text")
 
@@ -66,6 +67,7 @@ def features(
         shard_size: Images per file, the most to compute again after a kill.
         skip_broken: Leave out images that cannot be read, and list them at the end.
     """
+    keep_freed_memory()
     from hace.lab.runs.process import processes
 
     rank, world, local_rank = processes()

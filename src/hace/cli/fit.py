@@ -7,6 +7,7 @@ from typing import Annotated
 
 from hace.cli.engine import Words, more
 from hace.errors import ConfigError
+from hace.files.allocator import keep_freed_memory
 
 
 def fit(
@@ -64,6 +65,7 @@ def fit(
         obsm: The key of an .h5ad's embeddings with the features.
         seed: Random seed of everything that is drawn.
     """
+    keep_freed_memory()
     from hace.files.writing import atomic_path, writing
     from hace.fitting import fit as fitted
     from hace.fitting.model import SUFFIX

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
 from hace.cli.engine import Numbers, Without, more
 from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
 from hace.errors import ConfigError, DataError, printable
+from hace.files.allocator import keep_freed_memory
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
 
@@ -90,6 +91,7 @@ def predict(
         padding: Space around a box, as a share of its sides.
         batch_size: Images at once (default: as the run had it).
     """
+    keep_freed_memory()
     from hace.lab.runs.process import progress
     from hace.lab.serve.inputs import ImageList
     from hace.lab.serve.predictor import Predictor, broken_message

@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from hace.cli.engine import more, settings
 from hace.cli.options import DataOption, Groups, data_options, print_yaml, resolved
 from hace.errors import ConfigError, HaceError
+from hace.files.allocator import keep_freed_memory
 from hace.files.documents import read_mapping
 from hace.lab.runs.config import TrainConfig
 
@@ -73,6 +74,7 @@ def train(
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.
     """
+    keep_freed_memory()
     if only_list:
         print(preset_list())
         return
