@@ -23,7 +23,8 @@ from hace.data.split import Samples, Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.files.reading import as_rgb, optional
 
-IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
 TARGET_KINDS = ("leaves", "nodes")
 
 
@@ -130,11 +131,14 @@ class MemoryBatches:
         pixels = samples.pixels.to(device)
         self.order = EpochOrder(len(samples), batch_size, shuffle=shuffle, seed=seed)
         self.targets = targets_of(samples, labels).to(pixels.device)
-        self.pad, self.flip, self.part = pad, flip, part
+        self.pad = pad
+        self.flip = flip
+        self.part = part
         self._windows = _windows(padded(pixels, (pad,) * 4) if pad else pixels, pixels.shape[-2:])
         # (p / 255 - mean) / std, as one multiplication and one addition
         scale, shift = normalisation(mean, std)
-        self._scale, self._shift = scale.to(pixels.device), shift.to(pixels.device)
+        self._scale = scale.to(pixels.device)
+        self._shift = shift.to(pixels.device)
 
     def __len__(self) -> int:
         return len(self.order)
@@ -206,7 +210,8 @@ class LoaderBatches:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
         """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
-        self._batches.number, self._batches.start = number, start
+        self._batches.number = number
+        self._batches.start = start
         for batch in self._loader:
             if isinstance(batch, DataError):
                 raise batch
@@ -220,7 +225,10 @@ class EpochOrder:
     def __init__(self, count: int, batch_size: int, *, shuffle: bool = False, seed: int = 0) -> None:
         require("batch_size", batch_size, "at least 1", batch_size >= 1)
         require("seed", seed, "0 or more", seed >= 0)
-        self.count, self.batch_size, self.shuffle, self.seed = count, batch_size, shuffle, seed
+        self.count = count
+        self.batch_size = batch_size
+        self.shuffle = shuffle
+        self.seed = seed
 
     def __len__(self) -> int:
         return -(-self.count // self.batch_size)
@@ -261,7 +269,8 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[torch.Te
 def channel_stats(pixels: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
     """Mean and standard deviation of each channel of uint8 images (M, 3, H, W), on the scale from 0 to 1."""
     values = torch.arange(256, dtype=torch.float64) / 255
-    mean, std = [], []
+    mean: list[float] = []
+    std: list[float] = []
     for channel in range(pixels.shape[1]):
         counts = torch.bincount(pixels[:, channel].flatten(), minlength=256).double().cpu()
         share = counts / counts.sum()
@@ -285,7 +294,8 @@ class _Batches(torch_data.Sampler[list[tuple[int, int]]]):
     """Batches of (epoch, position): workers outlive an epoch, so each position carries its own."""
 
     def __init__(self, order: EpochOrder, part: tuple[int, int]) -> None:
-        self.order, self.part = order, part
+        self.order = order
+        self.part = part
         self.number = self.start = 0
 
     def __len__(self) -> int:
@@ -301,7 +311,8 @@ class Attempts(torch_data.Dataset[Any]):
     """What a function makes of each key. An error is a value here, so that it crosses from a worker without its traceback."""
 
     def __init__(self, make: Callable[[Any], Any], caught: type[HaceError] = DataError) -> None:
-        self.make, self.caught = make, caught
+        self.make = make
+        self.caught = caught
 
     def __getitem__(self, key: Any) -> Any:
         try:

@@ -107,7 +107,8 @@ def load_dataset(
                 raise
             hierarchy = read_hierarchy(hierarchy, **reader, **shared)
     elif reader:
-        option, known = next(iter(reader)), ", ".join(kind.options) or "none"
+        option = next(iter(reader))
+        known = ", ".join(kind.options) or "none"
         raise ConfigError(
             f"An option of {name!r} must be one of {known}. Got {option!r}.{nearest(option, kind.options)}"
         )

@@ -145,12 +145,14 @@ def load_texts(
     `column` holds the texts, `label` ids or unique names of nodes of any level, `split` train, val or test; without such a
     column all are for training.
     """
-    h, rows = chosen_hierarchy(hierarchy, root_node), text_rows(root, column, label)
-    words, lines = np.array([row[label].strip() for _, row in rows], dtype=str), [line for line, _ in rows]
-    nodes = label_nodes(words, h, "id", str(root), lines=lines)
-    of, splits = np.array([split_name(row.get(split, "train")) for _, row in rows]), {}
-    for name in ordered_splits(of.tolist()):
-        here = np.flatnonzero(of == name)
+    h = chosen_hierarchy(hierarchy, root_node)
+    rows = text_rows(root, column, label)
+    labels = np.array([row[label].strip() for _, row in rows], dtype=str)
+    nodes = label_nodes(labels, h, "id", str(root), lines=[line for line, _ in rows])
+    split_of = np.array([split_name(row.get(split, "train")) for _, row in rows])
+    splits = {}
+    for name in ordered_splits(split_of.tolist()):
+        here = np.flatnonzero(split_of == name)
         texts = [rows[i][1][column].strip() for i in here.tolist()]
         splits[name] = Texts(h, nodes[here], [f"row {i + 1}" for i in here], texts)
     return Dataset(root.stem, h, splits, source={"column": column})

@@ -185,7 +185,8 @@ def _read_table(path: Path, what: str) -> dict[str, str]:
 
 def _same_images(first: Path, ours: Iterable[str], second: Path, theirs: Iterable[str]) -> None:
     """Refuse two files that do not list the same images."""
-    a, b = dict.fromkeys(ours), dict.fromkeys(theirs)
+    a = dict.fromkeys(ours)
+    b = dict.fromkeys(theirs)
     for here, there, left, right in ((first, second, a, b), (second, first, b, a)):
         missing = [image for image in left if image not in right]
         if missing:
@@ -302,7 +303,8 @@ def _check_records(records: Records, count: int, source: str) -> None:
     if len(records.fine) != count:
         raise DataError(f"{source}: must have {count:,} images. Got {len(records.fine):,}. Fetch it again.")
     own = cifar100_hierarchy()
-    n, groups = own.num_leaves, sorted(own.tops)  # the official numbers follow the alphabet
+    n = own.num_leaves
+    groups = sorted(own.tops)  # the official numbers follow the alphabet
     for what, labels, limit in (("fine", records.fine, n), ("coarse", records.coarse, len(groups))):
         if labels.min() < 0 or labels.max() >= limit:
             raise DataError(

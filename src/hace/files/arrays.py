@@ -148,7 +148,8 @@ class Parquet:
             stored = os.fstat(file.fileno()).st_size
         with damaged(path, "a parquet file"):
             self._file: Any = parquet.ParquetFile(os.fspath(path))
-            about, schema = self._file.metadata, self._file.schema_arrow
+            about = self._file.metadata
+            schema = self._file.schema_arrow
             self.names: list[str] = list(schema.names)
             self.types: dict[str, Any] = dict(zip(schema.names, schema.types, strict=True))
             self.rows: int = about.num_rows

@@ -69,8 +69,11 @@ class ScoredModel(nn.Module):
         temperature: float,
     ) -> None:
         super().__init__()
-        self.network, self.loss, self.hierarchy = network, loss, hierarchy
-        self.outputs, self.temperature = outputs, temperature
+        self.network = network
+        self.loss = loss
+        self.hierarchy = hierarchy
+        self.outputs = outputs
+        self.temperature = temperature
         ancestor, below = hierarchy.reachability()
         if outputs == "leaves":
             is_leaf = hierarchy.labels[below] >= 0
@@ -234,7 +237,8 @@ def _triple(value: Any, above: float) -> bool:
 
 
 _IDS = ("a list of ids", lambda v: isinstance(v, list) and all(isinstance(i, str) for i in v))
-_TEXT, _MAPPING = ("text", lambda v: isinstance(v, str)), ("a mapping", lambda v: isinstance(v, dict))
+_TEXT = ("text", lambda v: isinstance(v, str))
+_MAPPING = ("a mapping", lambda v: isinstance(v, dict))
 _OR_NULL = ("a mapping or null", lambda v: v is None or isinstance(v, dict))
 _SIDE = (f"a whole number from 1 to {LARGEST_IMAGE:,}", lambda v: _is_whole(v, LARGEST_IMAGE))
 # The place of a value, and what it must be: one of some words, or a test with its rule in words.
@@ -277,9 +281,11 @@ _OF_LOSSES: dict[str, Any] = {"head.loss.name": _TEXT, "head.loss.options": _MAP
 def _problem(place: str, rule: Any, value: Any) -> str | None:
     """What is wrong with the value at a place."""
     if callable(rule[1]):
-        words, fits = rule[0], rule[1](value)
+        words = rule[0]
+        fits = rule[1](value)
     else:
-        words, fits = f"one of {', '.join(rule)}", isinstance(value, str) and value in rule
+        words = f"one of {', '.join(rule)}"
+        fits = isinstance(value, str) and value in rule
     got = "nothing" if value is _ABSENT else shorten(repr(value), 60)
     return None if fits else f"{place} must be {words}. Got {got}."
 
@@ -298,7 +304,8 @@ def parse_document(text: str | None, path: str) -> dict[str, Any]:
     checked = [_problem(place, rule, _at(document, place)) for place, rule in rules]
     problems = [problem for problem in checked if problem is not None]
     if not problems and document["preprocessing"] is not None:
-        size, shape = document["preprocessing"]["size"], document["input"]["shape"][1:]
+        size = document["preprocessing"]["size"]
+        shape = document["input"]["shape"][1:]
         if shape != [3, size, size]:
             problems = [f"input.shape must be that of images of preprocessing.size, {size}. Got {shape}."]
     if problems:
@@ -355,7 +362,8 @@ def open_onnx(path: str | Path) -> Program:
     session = runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     document = parse_document(session.get_modelmeta().custom_metadata_map.get(DOCUMENT), str(path))
     check_seal(path, document.get("sha256"))
-    (taken, *more), given = session.get_inputs(), [output.name for output in session.get_outputs()]
+    taken, *more = session.get_inputs()
+    given = [output.name for output in session.get_outputs()]
     if more or taken.shape[1:] != document["input"]["shape"][1:] or given != list(OUTPUTS):
         raise FormatError(
             f"{path} is damaged: its graph must have the input and the outputs of its document."

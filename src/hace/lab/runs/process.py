@@ -80,7 +80,8 @@ def processors() -> int:
     return min(allowed, int(slurm)) if slurm.isdecimal() and int(slurm) else allowed
 
 
-SECONDS_BETWEEN_LINES, SECONDS_TO_JUDGE = 30.0, 3.0
+SECONDS_BETWEEN_LINES = 30.0
+SECONDS_TO_JUDGE = 3.0
 
 Step = Callable[..., None]  # step(count, note="")
 Start = Callable[[int, int], Step]
@@ -147,7 +148,8 @@ def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
 
         def start(total: int, done: int) -> Step:
             task = bar.add_task(title, total=total, completed=done, rate=f"? {unit}/s")
-            begun, counted = time.monotonic(), 0
+            begun = time.monotonic()
+            counted = 0
 
             def step(count: int, note: str = "") -> None:
                 nonlocal counted

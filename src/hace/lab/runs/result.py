@@ -109,7 +109,8 @@ class ScoreView:
     ) -> None:
         same = loss.hierarchy.fingerprint == hierarchy.fingerprint
         logits = restricted or temperature is not None or not same
-        self.loss, self.temperature = loss, temperature
+        self.loss = loss
+        self.temperature = temperature
         self.kind = "logits" if logits else "node_log_probs"  # as `hace.predict` and `hace.evaluate` name it
         self.outputs = "nodes" if not logits else loss.score_outputs if same else "leaves"  # of the columns
 

@@ -18,7 +18,10 @@ from hace.hierarchy.derived import leaf_counts
 from hace.lab.features.store import FeatureStore
 from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig, Validation
 
-_COARSE, _WRONG, _OTHER = 0xC0A, 0xBAD, 0x07E  # what a seed is used for
+# What a seed is used for.
+_COARSE = 0xC0A
+_WRONG = 0xBAD
+_OTHER = 0x07E
 _SHARE = "Give a share to hold out, such as 0.1."
 _S = TypeVar("_S", bound=Split)
 _C = TypeVar("_C", bound=RunConfig)

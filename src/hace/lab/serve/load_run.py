@@ -77,7 +77,8 @@ class ProbeHead:
 def load_probe(run: Run) -> ProbeHead:
     """The model of a finished probe."""
     assert isinstance(run.config, ProbeConfig)
-    weights, loss = run.weights(), run.config.loss.build(run.tree)
+    weights = run.weights()
+    loss = run.config.loss.build(run.tree)
     shape = tuple(weights["weight"].shape) if "weight" in weights else ()
     if len(shape) != 2 or shape[0] != loss.num_outputs:
         raise FormatError(
@@ -104,7 +105,8 @@ def backbone_of(run: Run, checkpoint: str | Path | None, device: torch.device) -
                 "here. Give that file: --checkpoint FILE (checkpoint=)."
             )
         checkpoint = recorded
-    model, seen = source["model"], source["preprocessing"]
+    model = source["model"]
+    seen = source["preprocessing"]
     if seen.get("text"):
         backbone = load_encoder(model["name"], checkpoint=checkpoint, device=device)
     else:
@@ -139,7 +141,8 @@ class Trained:
 
     def __call__(self, images: Tensor) -> Tensor:
         """Outputs (B, num_outputs) of transformed images, on the CPU, computed as in the run's own evaluation."""
-        dtype, images = DTYPES[self.config.precision], images.to(self.device)
+        dtype = DTYPES[self.config.precision]
+        images = images.to(self.device)
         if self.config.channels_last:
             images = images.contiguous(memory_format=torch.channels_last)
         with torch.no_grad(), torch.autocast(self.device.type, dtype, enabled=dtype != torch.float32):
@@ -153,7 +156,8 @@ class Trained:
 
     def outputs(self, samples: Samples) -> Iterator[Tensor]:
         """Outputs of all samples, batch by batch, in order: those of the run's own evaluation, bit for bit."""
-        size, workers = self.config.batch_size, choose_workers(self.config.workers, self.device)
+        size = self.config.batch_size
+        workers = choose_workers(self.config.workers, self.device)
         view = self.preprocessing
         batches = make_batches(samples, size, view, labels="nodes", workers=workers, device=self.device)
         for x, _ in batches.epoch(0):
@@ -177,7 +181,8 @@ def load_trained(run: Run | str | Path, device: str = "cpu") -> Trained:
         raise ConfigError(f"{run.folder} is a run of kind {config.kind!r}, not a model trained on images.")
     if run.status != "finished":
         raise FormatError(f"{run.folder} has no trained model: it is {run.status}.")
-    weights, loss = run.weights(), run.config.loss.build(run.tree)
+    weights = run.weights()
+    loss = run.config.loss.build(run.tree)
     view = Preprocessing.from_dict(run.about["data"]["source"]["preprocessing"])
     chosen = choose_device(device)
     model = initial_model(config, loss, view, chosen).eval()
