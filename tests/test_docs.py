@@ -85,6 +85,7 @@ def test_every_loss_rule_and_metric_has_a_card() -> None:
     from hace import metrics
     from hace.decisions import RULES
     from hace.losses.registry import CLASSES, LOSSES
+    from hace.metrics.measures import METRICS
 
     losses, rules, measured = (
         (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
@@ -94,8 +95,10 @@ def test_every_loss_rule_and_metric_has_a_card() -> None:
     assert [n for n in LOSSES if f"`{n}`" not in losses] == []
     assert re.findall(r"^## `(\w+)`$", rules, re.MULTILINE) == list(RULES)
     streaming = {name for name, module in metrics._LISTED.items() if module == "hace.metrics.streaming"}
-    assert len(streaming) > 10
+    rows = {name for row in METRICS for name in (row.function, row.streaming) if name is not None}
+    assert len(rows) > 15
     assert {n for n in streaming if f"`{n}`" not in measured} == set()
+    assert {n for n in rows if f"`{n}(" not in measured and f"`{n}`" not in measured} == set()
     of_rules = [card for card in rules.split("\n## ")[1:] if card.startswith("`")]
     of_metrics = measured.split("\n## Streaming")[0].split("\n## ")[1:]
     cards = of_rules + of_metrics

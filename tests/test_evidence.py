@@ -21,6 +21,7 @@ MEASURED = (
     "README.md",
     "docs/decisions.md",
     "docs/estimator.md",
+    "docs/groups.md",
     "docs/guarantees.md",
     "docs/hierarchy.md",
     "docs/label-results.md",

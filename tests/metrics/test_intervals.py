@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import sys
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from hace.metrics.intervals import (
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 sys.path.insert(0, str(BENCHMARKS))
+import group_intervals as group_simulation  # noqa: E402
 import interval_coverage as simulation  # noqa: E402
 
 
@@ -148,6 +150,40 @@ def test_the_committed_table_keeps_its_bars() -> None:
         assert 0.93 <= float(row["covered"]) <= 0.97, row
         assert float(row["errs"]) <= 0.06, row
         assert int(row["repetitions"]) >= 5000
+
+
+def test_the_committed_tables_of_groups_keep_their_bars() -> None:
+    """All but shares of answers that are nearly one per group, where the interval is too wide."""
+    folder = BENCHMARKS.parent / "evidence" / "results" / "intervals"
+
+    def shares(name: str, columns: tuple[str, ...]) -> list[tuple[dict[str, str], float]]:
+        with (folder / name).open(encoding="utf-8") as file:
+            return [(row, float(row[c].rstrip("%"))) for row in csv.DictReader(file) for c in columns]
+
+    paired = shares("groups.csv", ("covered",))
+    assert {(row["groups"], row["sizes"]) for row, _ in paired} == {
+        (n, sizes) for n in ("10", "15", "30") for sizes in ("equal", "log-normal")
+    }
+    for row, covered in paired + shares("groups-2.csv", ("top-1", "severity", "AURC")):
+        saturated = row.get("figure") == "accuracy" and row["alike"] == "0.9"
+        assert 93 <= covered <= (99 if saturated else 97), row
+    about = json.loads((folder / "about.json").read_text(encoding="utf-8"))
+    assert (
+        about["tables"]["groups.csv"]["command"] == "python benchmarks/group_intervals.py"
+    )  # 5,000 repetitions
+
+
+@pytest.mark.parametrize(
+    ("sizes", "figure"), [("equal", "severity"), ("log-normal", "score"), ("log-normal", "severity")]
+)
+def test_intervals_over_few_groups_cover_the_truth(sizes: str, figure: str) -> None:
+    rng, held = np.random.default_rng(7), []
+    for _ in range(600):
+        place = group_simulation.places_of(rng, 10, sizes)
+        one, two = group_simulation.methods(rng, place, 0.5, figure)
+        below = None if one[1] is None or two[1] is None else ([one[1]], [two[1]])
+        held.append(not paired_interval([one[0]], [two[0]], below, groups=place).excludes_zero)
+    assert 0.92 < np.mean(held) < 0.98
 
 
 def test_columns_of_predictions() -> None:
