@@ -115,7 +115,7 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
     assert np.array_equal(drawn(alone, worth, 0.9), drawn(own, worth, 0.9))
     for groups in (None, rng.integers(17, size=samples)):
         ladder = AnswerLadder(flat, nothing, mass, true, groups)
-        halves, counts, _ = ladder.resampled
+        halves, counts, _, _ = ladder.resampled
         found = drawn(ladder, worth, 0.9)
         if groups is not None:
             assert set(groups[halves[0]]).isdisjoint(groups[halves[1]])
@@ -136,6 +136,7 @@ def test_a_guarantee_that_too_few_samples_can_keep_answers_nothing() -> None:
     flat = Hierarchy.flat(["a", "b"])
     ladder = AnswerLadder(flat, np.zeros((5, 2), dtype=int), reached, np.ones((5, 2), dtype=bool))
     assert limit_of([0.0] * 5, 0.99) == np.inf
+    assert limit_of([], 0.5) == np.inf  # a half without a group
     assert sure_places(ladder, (0.99,))[0].tolist() == [0] * 5
 
 

@@ -8,6 +8,7 @@ intervals resample calibration and evaluation together (benchmarks/detail_covera
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
@@ -39,14 +40,23 @@ class AnswerLadder(Ladder):
     @cached_property
     def false_up_to(self) -> np.ndarray:
         """(S,) the greatest threshold at which each sample's answer is false; 0 for none."""
-        return np.where(self.is_true.T, 0, self.reached.T).max(axis=0).astype(self.reached.dtype)
+        if self.reached.shape[1] == 1:  # the root is always true
+            return np.zeros(len(self), dtype=self.reached.dtype)
+        return (self.reached.T[1:] * ~self.is_true.T[1:]).max(axis=0)
+
+    @cached_property
+    def rising(self) -> tuple[np.ndarray, np.ndarray]:
+        """The same of each half, in order."""
+        first, second = self.resampled.halves
+        return np.sort(self.false_up_to[first]), np.sort(self.false_up_to[second])
 
     def rungs_above(self, limits: Iterable[float]) -> np.ndarray:
         """(S,) the rung that answers each sample, above the limit of its half."""
         limit = np.empty_like(self.false_up_to)
         for rows, value in zip(self.resampled.halves, limits, strict=True):
             limit[rows] = value
-        return self.rung(np.nextafter(limit, limit.dtype.type(np.inf)))
+        # The first rung always passes, and what is reached falls from rung to rung.
+        return (self.reached.T[1:] > limit).sum(axis=0, dtype=np.int16).astype(np.intp)
 
     @property
     def resampled(self) -> Resampled:
@@ -90,35 +100,59 @@ def levels_met(h: Hierarchy, truth: np.ndarray, answer: np.ndarray) -> np.ndarra
     return shared
 
 
-def conformal_limits(false_up_to: np.ndarray, counts: np.ndarray, guarantee: float) -> np.ndarray:
+def conformal_limits(
+    false_up_to: np.ndarray,
+    counts: np.ndarray,
+    guarantee: float,
+    sizes: np.ndarray | None = None,
+    rising: np.ndarray | None = None,
+) -> np.ndarray:
     """(R,) the limit that answers must exceed to keep a guarantee, from R draws (S, R) of samples with these thresholds.
 
     It is the least that leaves no more false answers than conformal risk control allows; inf where the samples are too few.
+    Where they are known already, ``sizes`` (R,) are the samples of each draw, and ``rising`` the thresholds in order.
     """
-    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(counts.sum(axis=0, dtype=np.int64))
-    falling = np.argsort(-false_up_to)
-    looked_at = 2 * int(allowed.max(initial=0)) + 32  # few samples are above the limits: the others wait
-    while True:
-        top = falling[:looked_at]
-        false = np.cumsum(counts.take(top, axis=0), axis=0, dtype=np.int32)
-        if looked_at >= len(falling) or (false[-1] > allowed).all():
-            break
-        looked_at *= 2
-    first_too_many = (false <= allowed).sum(axis=0)
     infinite = false_up_to.dtype.type(np.inf)
-    limits = np.append(false_up_to[top], infinite)[first_too_many]
+    if not len(false_up_to):
+        return np.full(counts.shape[1], infinite)
+    number = counts.sum(axis=0, dtype=np.int64) if sizes is None else sizes
+    rising = np.sort(false_up_to) if rising is None else rising
+    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(number)
+    # Limits are looked for among the samples about where they are expected, and all others only where that fails.
+    expected = len(rising) - int(allowed.max(initial=0))
+    around = 4 * math.isqrt(int(allowed.max(initial=0)) + 1) + 16
+    while True:
+        low, high = max(expected - around, 0), min(expected + around, len(rising))
+        band, above = _between(false_up_to, rising[low], rising[high - 1])
+        false = np.cumsum(counts.take(band, axis=0), axis=0, dtype=np.int32)
+        false += counts.take(above, axis=0).sum(axis=0, dtype=np.int32)
+        if len(band) == len(rising) or ((false[0] <= allowed) & (false[-1] > allowed)).all():
+            break
+        around *= 4
+    first_too_many = (false <= allowed).sum(axis=0)
+    limits = np.append(false_up_to[band], infinite)[first_too_many]
     return np.where(allowed < 0, infinite, limits)
+
+
+def _between(values: np.ndarray, low: float, high: float) -> tuple[np.ndarray, np.ndarray]:
+    """The places of the values from a low to a high one, the greatest first; and of those above."""
+    band = np.flatnonzero((values >= low) & (values <= high))
+    return band[np.argsort(-values[band])], np.flatnonzero(values > high)
 
 
 def sure_places(ladder: AnswerLadder, guarantees: Sequence[float]) -> list[np.ndarray]:
     """(S,) the rung of each sample's answer under each guarantee; 0 is the root, or no answer."""
-    others = ladder.resampled.halves[::-1]
-    places = []
-    for guarantee in guarantees:
-        each = (ladder.false_up_to[rows] for rows in others)
-        limits = [conformal_limits(known, np.ones((len(known), 1), np.uint8), guarantee)[0] for known in each]
-        places.append(ladder.rungs_above(limits))
-    return places
+    return [
+        ladder.rungs_above(_limit_of_samples(other, guarantee) for other in ladder.rising[::-1])
+        for guarantee in guarantees
+    ]
+
+
+def _limit_of_samples(rising: np.ndarray, guarantee: float) -> float:
+    """:func:`conformal_limits` of the samples themselves, in order."""
+    size = len(rising)
+    allowed = int(RiskBound.of_accuracy(guarantee, None, "samples").allowed(np.array([size]))[0])
+    return rising[size - 1 - allowed] if 0 <= allowed < size else math.inf
 
 
 def detail_parts(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> tuple[np.ndarray, np.ndarray]:
@@ -126,10 +160,12 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> t
 
     (DRAWS,) what the limits of draws decide, summed over the few samples near them; (S,) what a sample counts in any draw.
     """
-    halves, counts, _ = ladder.resampled
+    halves, counts, of_halves, sizes = ladder.resampled
     limits = [
-        conformal_limits(ladder.false_up_to[rows], counts.take(rows, axis=0), guarantee)
-        for rows in halves[::-1]
+        conformal_limits(
+            ladder.false_up_to[halves[half]], of_halves[half], guarantee, sizes[half], ladder.rising[half]
+        )
+        for half in (1, 0)
     ]
     surest = ladder.rungs_above(limit.max() for limit in limits)
     boldest = ladder.rungs_above(limit.min() for limit in limits)
@@ -140,7 +176,7 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> t
         masses = ladder.reached.T[1:].take(near, axis=1)
         steps = np.diff(worth.T.take(near, axis=1), axis=0)
         rung, at = np.nonzero((masses <= limit.max()) & (masses > limit.min()))
-        above = counts.take(near[at], axis=0) * (masses[rung, at, None] > limit)
+        above = counts.take(near[at], axis=0) * (masses[rung, at, None] > limit).view(np.uint8)
         changing += steps[rung, at].astype(np.float32) @ above
     return changing, worth.T[surest, np.arange(len(surest))]
 
@@ -148,9 +184,8 @@ def detail_parts(ladder: AnswerLadder, worth: np.ndarray, guarantee: float) -> t
 def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     """(K, 1 + DRAWS) the mean worth of K runs on the samples and on each draw, from their "sure_detail" (K, 1 + DRAWS + S)."""
     value, total, fixed = np.split(parts, [1, 1 + DRAWS], axis=1)
-    _, counts, sizes = resampled(
-        fixed.shape[1], None if groups is None else groups.astype(np.int64).tobytes()
-    )
+    draws = resampled(fixed.shape[1], None if groups is None else groups.astype(np.int64).tobytes())
+    counts, sizes = draws.counts, draws.sizes
     for start in range(0, len(counts), 1 << 14):  # all runs at once, so that the draws are read once
         part = slice(start, start + (1 << 14))
         total = total + fixed[:, part] @ counts[part].astype(fixed.dtype)
@@ -162,6 +197,7 @@ class Resampled(NamedTuple):
 
     halves: tuple[np.ndarray, np.ndarray]  # the samples of each
     counts: np.ndarray  # (S, DRAWS) how often each draw has each sample
+    of_halves: tuple[np.ndarray, np.ndarray]  # the same of each half's samples
     sizes: np.ndarray  # (2, DRAWS) how many of each half
 
 
@@ -182,8 +218,9 @@ def resampled(samples: int, groups: bytes | None) -> Resampled:
     cut = int(size[units[:middle]].sum())
     halves = order[:cut], order[cut:]
     counts = of_units[place]
-    sizes = np.stack([counts[half].sum(axis=0, dtype=np.int32) for half in halves])
-    return Resampled(halves, counts, sizes)
+    of_halves = counts[halves[0]], counts[halves[1]]
+    sizes = np.stack([half.sum(axis=0, dtype=np.int64) for half in of_halves])
+    return Resampled(halves, counts, of_halves, sizes)
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:

@@ -11,7 +11,6 @@ import numpy as np
 import pandas as pd
 
 from hace.draw import drawable, lay_out
-from hace.errors import HaceError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import cached_on_hierarchy
 from hace.hierarchy.distances import relations
@@ -130,30 +129,24 @@ def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
 
     None where a run kept too little, or on a DAG.
     """
-    h, runs = scores.hierarchy, scores.finished(method)["run"]
-    if h is None or runs.empty:
+    h, read = scores.hierarchy, scores.predictions(method)
+    if h is None or not read or len(read) < len(scores.finished(method)):
         return None
     total, nowhere = 0, h.num_nodes  # no answer is counted behind the last node
     stops = np.zeros((len(SHOWN_GUARANTEES), h.num_nodes + 1), dtype=np.int64)
     wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
-    for run in runs:
-        try:
-            ladder = run_ladder(run.predictions(), h)
-        except HaceError:  # the scores have said so
-            return None
+    for samples in read.values():
+        ladder = run_ladder(samples, h)
         if ladder is None:
             return None
-        samples = len(ladder.nodes)
-        nodes, true, every = (
-            ladder.nodes.T.ravel() % (nowhere + 1),
-            ladder.is_true.T.ravel(),
-            np.arange(samples),
-        )
-        total += samples
+        count = len(ladder.nodes)
+        every = np.arange(count)
+        nodes, true = ladder.nodes.T.ravel() % (nowhere + 1), ladder.is_true.T.ravel()
+        total += count
         for i, rung in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
-            at = rung * samples + every
+            at = rung * count + every
             stops[i] += np.bincount(nodes.take(at), minlength=nowhere + 1)
-            wrong[i] += samples - np.count_nonzero(true.take(at))
+            wrong[i] += count - np.count_nonzero(true.take(at))
     return [
         _stops(counts, int(missed), total, relations(h).specificity)
         for counts, missed in zip(stops, wrong, strict=True)

@@ -59,11 +59,11 @@ class Results:
         self.chosen = chosen_runs(self.runs)
         stores = {condition: PredictionStore(names) for condition in self.chosen["condition"]}
         in_paper = self.runs[self.runs["protocol"] == "paper"]
-        self.scores = _by_condition(self.chosen, stores)
-        self.best_top5 = _by_condition(chosen_runs(in_paper, TOP5), stores)
-        self.matched = _by_condition(matched_runs(in_paper), stores)
         self.methods = list(dict.fromkeys(self.chosen["method"]))
         self.first, self.second = _pair(self.methods, compare)
+        self.scores = _by_condition(self.chosen, stores, (self.first, self.second))
+        self.best_top5 = _by_condition(chosen_runs(in_paper, TOP5), stores)
+        self.matched = _by_condition(matched_runs(in_paper), stores)
         self.against_reference = cache(self._against_reference)
 
     def _check_names(self, names: str | Path) -> None:
@@ -122,10 +122,10 @@ class Results:
 
 
 def _by_condition(
-    chosen: pd.DataFrame, stores: dict[Condition, PredictionStore]
+    chosen: pd.DataFrame, stores: dict[Condition, PredictionStore], compared: Sequence[str] = ()
 ) -> dict[Condition, MethodScores]:
     groups = chosen.groupby("condition", sort=False)
-    return {condition: MethodScores(runs, stores[condition]) for condition, runs in groups}  # pyright: ignore
+    return {condition: MethodScores(runs, stores[condition], compared) for condition, runs in groups}  # pyright: ignore
 
 
 def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, str]:

@@ -57,12 +57,14 @@ class PredictionStore:
         self._trees: dict[str, Hierarchy] = {}
         self._read: dict[str, dict[str, np.ndarray] | None] = {}  # by run
 
-    def predictions(self, run: Run) -> dict[str, np.ndarray] | None:
-        """What intervals and confusions need of a run; None if it is missing, damaged or over other samples."""
+    def predictions(self, run: Run, *, paths: bool = False) -> dict[str, np.ndarray] | None:
+        """What intervals and confusions need of a run, and with `paths` the confidence in every ancestor of an answer too; None
+        if it is missing, damaged or over other samples.
+        """
         if run.id not in self._read:
             self._read[run.id] = None
             try:
-                self._read[run.id] = self._load(run)
+                self._read[run.id] = self._load(run, paths)
             except (HaceError, KeyError) as error:
                 self.problems.append(f"{run.folder.name} has no intervals: {error}")
         return self._read[run.id]
@@ -79,9 +81,11 @@ class PredictionStore:
             self._trees[fingerprint] = tree if self.names is None else run.named_hierarchy(self.names)
         return self._trees[fingerprint]
 
-    def _load(self, run: Run) -> dict[str, np.ndarray]:
+    def _load(self, run: Run, paths: bool) -> dict[str, np.ndarray]:
         arrays = run.predictions()
         samples = {name: arrays[name] for name in ("answer", "top5", "level_correct", "distance")}
+        if paths:
+            samples |= {name: arrays[name] for name in ("path_confidence", "group") if name in arrays}
         truth = arrays["truth"] if self.truth is None else self.truth
         h = self.hierarchy(run)
         if h.is_tree:
@@ -104,16 +108,21 @@ class MethodScores:
     Args:
         runs: One row per method and seed, of :func:`hace.lab.report.runs.chosen_runs`.
         store: Their predictions, which several of these can share.
+        compared: The methods whose answers the page draws under guarantees.
     """
 
-    def __init__(self, runs: pd.DataFrame, store: PredictionStore | None = None) -> None:
+    def __init__(
+        self, runs: pd.DataFrame, store: PredictionStore | None = None, compared: Sequence[str] = ()
+    ) -> None:
         self.runs = runs
+        self.compared = compared
         self.condition: Condition = runs["condition"].iloc[0]
         self.methods = methods_table(runs)
         self.store = store or PredictionStore()
         self._finished = dict(list(runs[runs["status"] == "finished"].groupby("method", sort=False)))
         self.score = cache(self._score)
         self.difference = cache(self._difference)
+        self._values = cache(self._read_values)
         # One method is the reference of many: the last two are its rows and those of another.
         self._rows = lru_cache(maxsize=2)(self._read_rows)
 
@@ -138,9 +147,9 @@ class MethodScores:
 
     def predictions(self, method: str) -> dict[int, dict[str, np.ndarray]]:
         """What a method's runs kept of each sample, by seed."""
-        finished = self.finished(method)
+        finished, paths = self.finished(method), method in self.compared
         read = {
-            seed: self.store.predictions(run)
+            seed: self.store.predictions(run, paths=paths)
             for seed, run in zip(finished["seed"], finished["run"], strict=True)
         }
         return {seed: samples for seed, samples in read.items() if samples is not None}
@@ -171,7 +180,7 @@ class MethodScores:
             above = [*conformal.detail_draws(np.stack(above), self.store.groups)]
         return above, below or None
 
-    def _values(self, method: str, metric: Metric) -> pd.Series:
+    def _read_values(self, method: str, metric: Metric) -> pd.Series:
         """The metric of each finished run by seed, as its own result has it; NaN where that follows from samples alone."""
         finished = self.finished(method)
         values = metric_values(finished, metric.key).set_axis(finished["seed"])
