@@ -40,9 +40,8 @@ class AnswerLadder(Ladder):
     @cached_property
     def false_up_to(self) -> np.ndarray:
         """(S,) the greatest threshold at which each sample's answer is false; 0 for none."""
-        if self.reached.shape[1] == 1:  # the root is always true
-            return np.zeros(len(self), dtype=self.reached.dtype)
-        return (self.reached.T[1:] * ~self.is_true.T[1:]).max(axis=0)
+        bound = ~self.is_true.T * np.finfo(self.reached.dtype).max  # 0 where true; np.where is slow
+        return np.minimum(self.reached.T, bound).max(axis=0)
 
     @cached_property
     def rising(self) -> tuple[np.ndarray, np.ndarray]:
