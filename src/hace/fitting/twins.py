@@ -24,7 +24,7 @@ from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.fitting.inputs import Given
 from hace.hierarchy.assembly import IntArray
-from hace.linear.selection import spread
+from hace.linear.selection import leading, spread
 
 # Squared distance of near-copies, as a share of that of two samples drawn at random. Of photos it separates copies from others by a
 # wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
@@ -36,7 +36,7 @@ RUNS = 5  # of each label, where the order of the data makes groups
 _TELLING = 0.25  # share of samples whose nearest relative is close in the order; by chance 2 x _CLOSE
 _CLOSE = 0.05
 _MOST = 20_000  # samples that are compared with all others; more are compared within their label
-_AXES, _ROWS = 64, 512
+_AXES, _ROWS, _CHECKED = 64, 512, 1 << 13
 _PART = 0.34  # of a label's samples: more are no copies of one another
 _LEAST = 20  # samples of a label whose order says something
 _DATE, _EXIF, _ORIGINAL, _MODEL = 0x0132, 0x8769, 0x9003, 0x0110  # tags of EXIF
@@ -104,7 +104,9 @@ def near_copies(given: Given) -> IntArray:
         return first.ravel()
     limit = 2 * spread(x) * _NEAR.get(given.kind, _EQUAL)
     labels = given.nodes if len(given) > _MOST else np.zeros(len(given), dtype=np.int64)
-    found = [_pairs(x, rows, limit) for rows in _members(labels)]
+    x = np.asarray(x, dtype=np.float32)
+    short = leading(x - x.mean(axis=0), _AXES)
+    found = [_pairs(x, short, rows, limit) for rows in _members(labels)]
     pairs = np.concatenate([pairs for pairs, _ in found])
     distance = np.concatenate([distances for _, distances in found])
     bursts = np.zeros((0, 2), dtype=np.int64)
@@ -202,28 +204,23 @@ def _members(labels: IntArray) -> list[IntArray]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
-def _pairs(x: Any, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
-    """Pairs of rows (P, 2) within a limit, and their squared distances (P,): sought on random axes, measured on all."""
-    part = np.asarray(x[rows], dtype=np.float32)
-    part = part - part.mean(axis=0)
-    short = part
-    if part.shape[1] > _AXES:
-        axes = np.linalg.qr(np.random.default_rng(0).normal(size=(part.shape[1], _AXES)))[0].astype(
-            np.float32
-        )
-        short = part @ axes  # distances only shrink
-    squares = np.square(short).sum(axis=1)
-    found = []
-    for start in range(0, len(short), _ROWS):
+def _pairs(x: np.ndarray, short: np.ndarray, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
+    """Pairs of rows (P, 2) within a limit, and their squared distances (P,): sought on few axes, measured on all."""
+    part = short[rows]
+    squares = np.square(part).sum(axis=1)
+    reach = limit + 1e-4 * float(squares.max(initial=0.0))  # rounding
+    pairs, distances = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0, dtype=np.float32)]
+    for start in range(0, len(part), _ROWS):
         block = slice(start, start + _ROWS)
-        distance = squares[block, None] + squares[None, start:] - 2 * short[block] @ short[start:].T
-        i, j = np.nonzero(distance <= limit + 1e-4 * squares.max(initial=0.0))
+        distance = squares[block, None] + squares[None, start:] - 2 * part[block] @ part[start:].T
+        i, j = np.nonzero(distance <= reach)
         later = j > i
-        i, j = start + i[later], start + j[later]
-        apart = np.square(part[i] - part[j]).sum(axis=1)
-        near = apart <= limit
-        found.append((np.stack([rows[i[near]], rows[j[near]]], axis=1), apart[near]))
-    pairs, distances = zip(*found, strict=True)
+        near = np.stack([rows[start + i[later]], rows[start + j[later]]], axis=1)
+        for first in range(0, len(near), _CHECKED):
+            some = near[first : first + _CHECKED]
+            apart = np.square(x[some[:, 0]] - x[some[:, 1]]).sum(axis=1)
+            pairs.append(some[apart <= limit])
+            distances.append(apart[apart <= limit])
     return np.concatenate(pairs), np.concatenate(distances)
 
 

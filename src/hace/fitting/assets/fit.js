@@ -19,7 +19,8 @@
         const part = document.createElement("span");
         part.className = rank === data.nothing ? "silent" : `step${Math.min(data.ranks.indexOf(rank), 3)}`;
         part.style.flexGrow = String(share);
-        part.textContent = share > 0.12 ? `${rank} ${percent(share)}` : "";
+        const words = `${rank} ${percent(share)}`;
+        part.textContent = share * bar.clientWidth > 8 * words.length + 10 ? words : "";
         part.title = `${rank}: ${(100 * share).toFixed(1)}%`;
         return part;
       }));
