@@ -131,6 +131,15 @@ def test_a_pass_that_was_stopped_goes_on(
     assert sum(seen) == first
 
 
+def test_a_model_with_batch_norm_comes_back(photos: Path, tmp_path: Path) -> None:
+    weights = save_weights("test_resnet", tmp_path / "resnet.safetensors", num_classes=0)
+    model = hace.fit(photos, model="test_resnet", checkpoint=weights, quiet=True)
+    model.save(tmp_path / "colours.hace")
+    new = sorted((photos / "warm" / "red").glob("*.png"))[:3]
+    again = hace.load(tmp_path / "colours.hace").predict(new, None)
+    assert again.answer.tolist() == model.predict(new, None).answer.tolist()
+
+
 BAD = [
     ("an empty folder", "must hold photos, in folders named after what they show"),
     ("one class", "two classes or more|flat list|single"),

@@ -174,6 +174,9 @@ def encoder_of(
         raise FormatError(f"{path} is damaged: architecture.model cannot be built. {error}") from error
     model = bare_model(timm, made["model"], view["size"], pretrained=False).eval().requires_grad_(False)
     own = {name.removeprefix("model."): t for name, t in tensors.items() if name.startswith("model.")}
+    for name, value in model.state_dict().items():
+        if value.ndim == 0 and name in own and own[name].numel() == 1:
+            own[name] = own[name].reshape(())  # counters of batch norms, which files hold as one-dimensional
     fill(model, own, path)
     backbone = Backbone(
         name=made["model"],
