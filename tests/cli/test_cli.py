@@ -93,7 +93,7 @@ def test_nothing_asked_shows_the_help_and_fails(capsys: pytest.CaptureFixture[st
 
 def test_unknown_command_names_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["cluster"]) == 2
-    assert "Known: train, predict," in capsys.readouterr().err
+    assert "Known: fit, train, predict," in capsys.readouterr().err
 
 
 def test_an_error_of_the_package_is_its_message_and_exit_code_2(
