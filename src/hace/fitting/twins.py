@@ -30,6 +30,7 @@ from hace.linear.selection import leading, spread
 # wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
 _NEAR = {"photos": 0.1, "features": 0.01, "texts": 0.003}
 _EQUAL = 1e-9
+_FEW_FEATURES = 16  # with fewer, samples are near one another by chance, and only equal rows are copies
 _BURST = 10.0  # seconds
 GAP = 60.0  # seconds without a photo that begin another group
 RUNS = 5  # of each label, where the order of the data makes groups
@@ -99,7 +100,7 @@ def near_copies(given: Given) -> IntArray:
     x = given.x
     if hasattr(x, "tocsr"):
         return np.arange(len(given))
-    if given.kind == "table":
+    if given.kind == "table" or x.shape[1] < _FEW_FEATURES:
         _, first = np.unique(np.asarray(x), axis=0, return_inverse=True)
         return first.ravel()
     limit = 2 * spread(x) * _NEAR.get(given.kind, _EQUAL)
