@@ -466,7 +466,7 @@ def test_bad_parameters() -> None:
         ({"loss_params": ["alpha"]}, r"loss_params must be a mapping .* Got \['alpha'\]"),
         (
             {"loss_params": {"alhpa": 1}},
-            "Parameters of loss 'cross_entropy_paths' must be among .*Got 'alhpa'",
+            "Parameters of loss 'cross_entropy' must be among .*Got 'alhpa'",
         ),
     ]
     for params, message in cases:

@@ -99,22 +99,6 @@ def test_more_heads_than_one_product_takes_are_as_alone() -> None:
     check_as_alone(x, y, trials, Optimization(epochs=2, batch_size=50))
 
 
-def test_one_call_serves_all_trials_of_a_loss(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However the trials are ordered: 103 samples in batches of 32 are 4 steps, with 2 losses 8 calls."""
-    calls: list[int] = []
-    forward = HierarchicalLoss.forward
-
-    def counted(self: HierarchicalLoss, input: Tensor, target: Tensor) -> Tensor:
-        calls.append(len(input))
-        return forward(self, input, target)
-
-    monkeypatch.setattr(HierarchicalLoss, "forward", counted)
-    loss, other = node_losses()[:2]
-    trials = [Trial(loss if i % 2 else other, 0.1) for i in range(10)]
-    fit_heads(*blobs(), trials, Optimization(epochs=1, batch_size=32))
-    assert calls == [5 * 32] * 6 + [5 * 7] * 2
-
-
 def test_at_the_shapes_of_a_probe_heads_are_as_alone() -> None:
     h = hace.cifar100_hierarchy()
     x, y = blobs(h, rows=600, width=256)
