@@ -11,6 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 os.environ["HF_HUB_OFFLINE"] = "1"  # before anything imports huggingface_hub, which reads it once
+os.environ["HACE_KEEP_MEMORY"] = (
+    "0"  # commands that tests call must not change how their process gives memory back
+)
 if "HACE_CACHE" not in os.environ:  # workers and commands that tests start share it
     os.environ["HACE_CACHE"] = tempfile.mkdtemp(prefix="hace-cache-")
     atexit.register(shutil.rmtree, os.environ["HACE_CACHE"], ignore_errors=True)

@@ -71,6 +71,14 @@ TEXTS = {
         "3,1/2,50,class,Aves,true\n",
         "kingdom,class,family,genus,species\nAnimalia,Aves,,Corvus,Corvus corax\nAnimalia,,Felidae,Panthera,leo\n",
     ],
+    "rdf": [
+        "@prefix skos: <http://www.w3.org/2004/02/skos/core#> .\n@prefix : <http://e.org/> .\n"
+        ':pet a skos:Concept .\n:dog a skos:Concept ; skos:broader :pet ; skos:prefLabel "dog"@en .\n',
+        "Ontology(\nDeclaration(Class(pet))\nDeclaration(Class(dog))\nSubClassOf(dog pet)\n)\n",
+    ],
+    "xlsx": [  # the text of a sheet
+        "Classification\t\t\nCode\tTitle\tLevel\n1\tPets\t1\n11\tDogs\t2\n",
+    ],
     "tsv": [
         "id\tparent\nroot\t\na\troot\nb\troot\n",
         "a\tb\na\tc\n",

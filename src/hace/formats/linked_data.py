@@ -159,7 +159,7 @@ def _functional(source: SourceText) -> Concepts:
     concepts = Concepts()
     prefixes: dict[str, str] = {}
     for words in _axioms(source.text):
-        head, *args = words
+        head, *args = words or [""]
         if head == "Prefix" and len(args) == 3:
             prefixes[args[0]] = args[2].strip("<>")
             continue
@@ -181,7 +181,8 @@ def _axioms(text: str) -> Iterator[list[str]]:
     for token in _TOKEN.findall(re.sub(r"(?m)^\s*#.*$", "", text)):
         if token == "(":
             if open_axioms:  # the word before the bracket names what is in it
-                open_axioms[-1].pop()
+                if open_axioms[-1]:
+                    open_axioms[-1].pop()
                 nested[-1] = True
             open_axioms.append([before])
             nested.append(False)
