@@ -191,7 +191,7 @@ def _axioms(text: str) -> Iterator[list[str]]:
                 return
             words = open_axioms.pop()
             if not nested.pop():
-                declares = open_axioms and open_axioms[-1][0] == "Declaration"
+                declares = bool(open_axioms) and open_axioms[-1][:1] == ["Declaration"]
                 yield ["Declaration", *words] if declares else words
         elif open_axioms:
             open_axioms[-1].append(token)
