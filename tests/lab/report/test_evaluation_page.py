@@ -118,7 +118,7 @@ def test_two_models_have_a_card_that_compares_them() -> None:
 def test_a_dag_and_calibrated_scores() -> None:
     edges = [("a", "x"), ("b", "x"), ("a", "y"), ("b", "z")]
     h = Hierarchy.from_edges(edges, leaves=["x", "y", "z"])
-    page = page_of(("dag", evaluate(np.eye(3), [0, 1, 1], h)))
+    page = page_of(("dag", evaluate(3.0 * np.eye(3), [0, 1, 1], h)))
     assert "On a DAG" in page
     z, y = scored(2.0)
     cold = evaluate(z, y, animals())
