@@ -76,7 +76,10 @@ def agree(shown: str, printed: str) -> bool:
 
 
 def steps(page: str, folder: Path) -> Iterator[Step]:
-    """Write the files of a page and run its commands, from top to bottom."""
+    """Write the files of a page and run its commands, from top to bottom.
+
+    A page shows paths below its folder from there, since the folder has another name on each machine.
+    """
     for block in BLOCK.finditer(page):
         language, title, body = block.groups()
         if title:
@@ -86,7 +89,7 @@ def steps(page: str, folder: Path) -> Iterator[Step]:
         elif language == "console":
             for found in COMMAND.finditer(body):
                 fails = found[2].startswith("hace: ")
-                printed = run(found[1].replace("\\\n", " "), folder, fails)
+                printed = run(found[1].replace("\\\n", " "), folder, fails).replace(f"{folder}{os.sep}", "")
                 yield Step(
                     found[1],
                     found[2],
