@@ -79,7 +79,7 @@ sanitize: $(EVERYTHING)
 	mkdir -p $(SANITIZED)
 	$(CC) -shared -fPIC -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer -pthread \
 		-I$$($(BIN)/python -c "import sysconfig; print(sysconfig.get_paths()['include'])") \
-		src/hace/losses/kernels/_kernels.c -o $(SANITIZED)/_kernels.so -lm
+		src/hace/losses/kernels/*.c -o $(SANITIZED)/_kernels.so -lm
 	LD_PRELOAD=$$($(CC) -print-file-name=libasan.so):$$($(CC) -print-file-name=libubsan.so) ASAN_OPTIONS=detect_leaks=0 \
 		HACE_KERNEL_FILE=$(SANITIZED)/_kernels.so $(BIN)/python -m tests.sanitize
 

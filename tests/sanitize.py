@@ -10,7 +10,7 @@ import importlib.util
 import os
 import time
 from collections.abc import Sequence
-from itertools import product
+from itertools import cycle, product
 from typing import Any
 
 import torch
@@ -108,7 +108,7 @@ def evaluate(h: Hierarchy, outputs: Outputs, z: torch.Tensor) -> None:
 
 
 def main() -> None:
-    extension = use(os.environ["HACE_KERNEL_FILE"])
+    built = use(os.environ["HACE_KERNEL_FILE"])
     torch.manual_seed(0)
     steps = 0
 
@@ -116,17 +116,20 @@ def main() -> None:
         print(f"{time.process_time():4.0f} s: {steps} losses so far, {what}", flush=True)
 
     more = int(os.environ.get("HACE_SANITIZE", "1"))
+    levels = cycle(range(len(built.levels())))  # in turn, each with every kind of hierarchy
     for size, kind in product((65, 17, 2), KINDS):
+        built.use_level(next(levels))
         for seed, (form, rows) in product(range(more), ((0, 1), (1, 7), (2, 9), (3, 17))):
             plain = random_plain(kind, size + 1000 * seed, max_nodes=size)
             steps += run_losses(tuple(CASES), plain, rows, form)
-        report(f"{kind}, up to {size} nodes")
+        report(f"{kind}, up to {size} nodes, {built.level()}")
     for threads, kind in product((1, 2), KINDS):
         torch.set_num_threads(threads)
+        built.use_level(next(levels))
         for form, rows in ((0, 9), (2, 250 * threads)):  # the second is enough work for two threads
             steps += run_losses(LARGE_CASES, random_plain(kind, LARGE, max_nodes=LARGE), rows, form)
         report(f"{kind}, up to {LARGE} nodes on {threads} thread{'s' * (threads > 1)}")
-    assert not extension.uncalled(), f"never called: {sorted(extension.uncalled())}"
+    assert not built.uncalled(), f"never called: {sorted(built.uncalled())}"
     print(f"{steps} losses, {kernels.status()}, {hace.__version__}: no report")
 
 

@@ -142,8 +142,8 @@ def test_the_source_distribution_builds_the_package_and_carries_no_tests(without
     assert not [file for file in files if file.startswith("tests/")]
 
 
-def test_headers_that_change_the_kernel_are_listed() -> None:
+def test_sources_and_headers_of_the_kernel_are_listed() -> None:
     """A header that pyproject.toml does not list would not rebuild the extension."""
     folder = ROOT / "src/hace/losses/kernels"
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert [file.name for file in folder.glob("*.h") if f"kernels/{file.name}" not in text] == []
+    assert [file.name for file in folder.glob("*.[ch]") if f"kernels/{file.name}" not in text] == []

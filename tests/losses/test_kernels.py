@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -39,6 +40,7 @@ SUPPORTED = [
     ),
     *(*OF_DAGS, *OF_LABELS),
 ]
+WIDE_CASES = ["hce", "hace", "hace_smooth", "hxe", "hace_leaves", "hace_paths", "soft_label", "simloss"]
 SUMS = ["ce_paths", "soft_label_paths", "simloss_paths"]  # of which it computes the path sums alone
 
 
@@ -103,25 +105,52 @@ def test_kernel_equals_pure_on_dags(plain, case, reduction, scale) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_kernel_equals_pure_at_every_width(kind: str) -> None:
     for size in (15, 16, 17, 31, 33, 600, 1100):  # around vectors of 16 and blocks of 512
-        agree_at_width(kind, size)
+        agree_at_width(kind, size, (*WIDE_CASES, *OF_LABELS))
 
 
-def agree_at_width(kind: str, size: int) -> None:
+def agree_at_width(kind: str, size: int, cases: Iterable[str], rows: tuple[int, ...] = (4,)) -> None:
     plain = random_plain(kind, size, max_nodes=size)
     h = plain.build()
-    y = torch.arange(4) % h.num_leaves
-    for case in ("hce", "hace", "hace_smooth", "hxe", "hace_leaves", "hace_paths", *OF_LABELS):
+    for case in cases:
         if not CASES[case].fits(plain) or (case in OF_LABELS and not h.is_tree):
             continue
         columns = len(CASES[case].columns(h))
-        for scale in (1.0, 40.0):
-            agree(case, h, logits(4, columns, seed=size, scale=scale).float(), y, reduction="none")
+        for scale, batch in itertools.product((1.0, 40.0), rows):
+            y = torch.arange(batch) % h.num_leaves
+            agree(case, h, logits(batch, columns, seed=size, scale=scale).float(), y, reduction="none")
     if not h.is_tree:
         return
-    z = logits(4, h.num_nodes, seed=size).float()
+    z = logits(max(rows), h.num_nodes, seed=size).float()
     with kernels.disabled():
         wanted = hace.node_log_probs(z.double(), h, "nodes")
     KERNEL.close(hace.node_log_probs(z, h, "nodes"), wanted)
+
+
+@pytest.fixture
+def levels() -> Iterator[int]:
+    """How many kinds of vectors this processor has; the best one is used again afterwards."""
+    yield len(extension.module.levels())
+    extension.module.use_level(0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["ragged", "star", "forest", "unary", "dag"])
+def test_every_kind_of_vectors_computes_the_same(kind: str, levels: int) -> None:
+    """Loops are compiled for several kinds of processors; each is used on the oldest, and in tests."""
+    for level in range(levels):
+        extension.module.use_level(level)
+        for size in (5, 33, 120, 600):
+            agree_at_width(kind, size, WIDE_CASES, rows=(3, 9, 17))
+
+
+def test_levels_are_chosen_by_their_place(levels: int) -> None:
+    assert extension.module.levels()[-1] == "portable"
+    assert kernels.status() == f"compiled kernel (float32 on CPU, {extension.module.levels()[0]})"
+    extension.module.use_level(levels - 1)
+    assert kernels.status() == "compiled kernel (float32 on CPU, portable)"
+    for none in (-1, levels, 2**40):
+        with pytest.raises(ValueError, match="no such level"):
+            extension.module.use_level(none)
 
 
 @examples(40)
@@ -178,7 +207,7 @@ def test_the_kernel_is_what_computes() -> None:
 
 
 def test_status_and_switch() -> None:
-    assert kernels.status() == "compiled kernel (float32 on CPU)"
+    assert kernels.status().startswith("compiled kernel (float32 on CPU, ")
     with kernels.disabled():
         assert kernels.status() == "pure PyTorch: kernel switched off"
         with kernels.disabled():

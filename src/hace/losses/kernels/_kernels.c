@@ -3,9 +3,10 @@
    It computes what hace/losses/numerics.py computes and is held by the same tests. Plain C, no torch headers: Python passes
    the addresses of contiguous buffers and keeps them alive. The interpreter lock is released while it works.
 
-   Each header is one idea: `vectors.h` rows and eight samples side by side, `job.h` what a call is given, `path.h` the label's
-   path, `sums.h` path sums, `nodes.h` targets at all nodes of a tree or DAG, `label_losses.h` losses without a table,
-   `answers.h` what evaluation asks. Here are the threads and what Python calls.
+   Each header is one idea: `lanes.h` vectors, `vectors.h` rows and eight samples side by side, `places.h` where a tree's nodes
+   are, `job.h` what a call is given, `path.h` the label's path, `sums.h` path sums, `nodes.h` targets at all nodes of a tree or
+   DAG, `label_losses.h` losses without a table, `answers.h` what evaluation asks. The files `level_*.c` compile all loops for one
+   kind of processor each. Here are the choice among them, the threads, and what Python calls.
 
    Two ideas carry the losses over trees.
    1. In preorder a subtree is a range. The ranges of a label's path are nested, so a row of logits splits into at most
@@ -18,29 +19,59 @@
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
-#include <math.h>
 #include <pthread.h>
-#include <stdint.h>
-#include <stdlib.h>
-#include <string.h>
 
-#include "vectors.h"
 #include "job.h"
-#include "path.h"
-#include "sums.h"
-#include "nodes.h"
-#include "label_losses.h"
-#include "answers.h"
+
+#define MIN_WORK 262144 /* logits a thread must have to be worth starting */
+#define MAX_THREADS 256
+#define CACHED_BYTES (1 << 20) /* of a processor's own cache */
+
+/* ------------------------------------------------------------------------------------------ levels */
+
+#ifdef LEVELS_OF_X86
+static int has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static int has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+           __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
+}
+#endif
+
+/* The levels that this processor can run, the best first; NULL ends them. */
+static const Level *levels[4];
+static const Level *level; /* the one in use */
+
+static const Level *level_after(const Level *one) {
+    int i = 0;
+    while (levels[i] != one) i++;
+    return levels[i + 1];
+}
+
+static void list_levels(void) {
+    int count = 0;
+#ifdef LEVELS_OF_X86
+    __builtin_cpu_init();
+    if (has_avx512()) levels[count++] = &hace_avx512;
+    if (has_avx2()) levels[count++] = &hace_avx2;
+#endif
+    levels[count] = &hace_portable;
+    level = levels[0];
+}
+
+/* The level for samples side by side, of which `cells` are at hand at once: groups of sixteen are left half empty by small batches,
+   and those of large trees leave the cache. */
+static const Level *grouped_level(const Job *job, int64_t cells) {
+    const int too_wide = job->rows <= level->lanes / 2 || cells * level->lanes * (int64_t)sizeof(float) > CACHED_BYTES;
+    return level->lanes == 16 && too_wide ? level_after(level) : level;
+}
 
 /* ------------------------------------------------------------------------------------------ threads */
 
 /* Work on the rows of a batch, by one thread or several. */
 
-typedef void (*Work)(Share *);
-
 typedef struct {
     const Job *job;
-    Work work;
+    const Work *work;
     int64_t unit, units, parts; /* rows that are worked on together stay together: a unit */
     int64_t next;               /* the first part that nobody has begun */
     int failed;
@@ -52,7 +83,7 @@ static void *take_parts(void *given) {
     for (int64_t i; (i = __atomic_fetch_add(&q->next, 1, __ATOMIC_RELAXED)) < q->parts;) {
         const int64_t from = q->units * i / q->parts * q->unit, to = q->units * (i + 1) / q->parts * q->unit;
         Share share = {q->job, from, to < q->job->rows ? to : q->job->rows, 0};
-        q->work(&share);
+        q->work->rows(&share);
         if (share.failed) __atomic_store_n(&q->failed, 1, __ATOMIC_RELAXED);
     }
     return NULL;
@@ -88,16 +119,14 @@ static void run_in_threads(Queue *q, int64_t threads) {
 
 /* Runs a job on up to `threads` threads, in more parts than threads: a thread that starts late or has less of a core takes
    fewer. Returns 0 when memory ran out. */
-static int run(const Job *job, Work work, int64_t threads) {
-    const int grouped = work == dense_rows || work == sum_rows || work == dag_rows || work == answer_rows ||
-                        work == level_rows;
-    Queue q = {.job = job, .work = work, .unit = grouped ? GROUP : 1};
+static int run(const Job *job, const Work *work, int64_t threads) {
+    Queue q = {.job = job, .work = work, .unit = work->group};
     q.units = (job->rows + q.unit - 1) / q.unit;
     const int64_t most = job->rows * job->cols / MIN_WORK + 1;
     if (threads > most) threads = most;
     if (threads > q.units) threads = q.units;
     if (threads > MAX_THREADS) threads = MAX_THREADS;
-    q.parts = threads > 1 ? threads * (grouped ? 2 : 4) : 1; /* each part of groups sets up its own tables */
+    q.parts = threads > 1 ? threads * (work->group > 1 ? 2 : 4) : 1; /* each part of groups sets up its own tables */
     if (q.parts > q.units) q.parts = q.units;
     if (threads <= 1) take_parts(&q);
     else if (!run_in_team(&q, threads)) run_in_threads(&q, threads);
@@ -118,7 +147,7 @@ static int64_t check_targets(Job *job) {
     return -1;
 }
 
-static PyObject *finish(Job *job, Work work, int64_t threads) {
+static PyObject *finish(Job *job, const Work *work, int64_t threads) {
     int64_t bad = check_targets(job);
     if (bad >= 0) return PyLong_FromLongLong(bad);
     float *sum = job->summed ? job->loss : NULL;
@@ -128,14 +157,14 @@ static PyObject *finish(Job *job, Work work, int64_t threads) {
     done = run(job, work, threads);
     Py_END_ALLOW_THREADS
     if (sum) {
-        *sum = (float)total_of(job->loss, job->rows);
+        *sum = (float)level->total_of(job->loss, job->rows);
         free(job->loss);
     }
     return done ? PyLong_FromLong(-1) : PyErr_NoMemory();
 }
 
 /* A job over a tree whose places the caller may not have listed. */
-static PyObject *finish_tree(Job *job, Work work, int64_t threads) {
+static PyObject *finish_tree(Job *job, const Work *work, int64_t threads) {
     Place *made = job->places ? NULL : malloc((size_t)PLACES(job->nodes) * sizeof *made);
     if (!job->places && (!made || !list_places(job->level, job->nodes, made))) return free(made), PyErr_NoMemory();
     if (made) job->places = made;
@@ -181,7 +210,7 @@ static PyObject *path_loss(PyObject *self, PyObject *const *args, Py_ssize_t cou
     table(args, &job);
     job.low = INTEGERS(3), job.high = INTEGERS(4), job.column = SHORTS(5), job.branch = SHORTS(6);
     int64_t threads = NUMBER(BATCH + 7);
-    return PyErr_Occurred() ? NULL : finish(&job, path_rows, threads);
+    return PyErr_Occurred() ? NULL : finish(&job, &level->path, threads);
 }
 
 static PyObject *outside_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -190,7 +219,7 @@ static PyObject *outside_loss(PyObject *self, PyObject *const *args, Py_ssize_t 
     if (!batch("outside_loss", args, count, 5, &job)) return NULL;
     job.start = INTEGERS(0), job.node = INTEGERS(1), job.ends = INTEGERS(2), job.level = SHORTS(3), job.strength = SCALAR(4);
     int64_t threads = NUMBER(BATCH + 5);
-    return PyErr_Occurred() ? NULL : finish(&job, outside_rows, threads);
+    return PyErr_Occurred() ? NULL : finish(&job, &level->outside, threads);
 }
 
 static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -201,7 +230,7 @@ static PyObject *path_sum_loss(PyObject *self, PyObject *const *args, Py_ssize_t
     job.low = INTEGERS(3), job.high = INTEGERS(4), job.level = SHORTS(5), job.ends = INTEGERS(6), job.parent = INTEGERS(7);
     job.places = POINTER(const Place *, BATCH + 8), job.cols = job.classes = (int64_t)SCALAR(9), job.sharing = SCALAR(10);
     int64_t threads = NUMBER(BATCH + 11);
-    return PyErr_Occurred() ? NULL : finish_tree(&job, sum_rows, threads);
+    return PyErr_Occurred() ? NULL : finish_tree(&job, &grouped_level(&job, job.nodes)->path_sums, threads);
 }
 
 static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -212,7 +241,7 @@ static PyObject *dense_loss(PyObject *self, PyObject *const *args, Py_ssize_t co
     job.dense = POINTER(const float *, BATCH + 3), job.parent = INTEGERS(4), job.level = SHORTS(5);
     job.places = POINTER(const Place *, BATCH + 6), job.dense_stride = (int64_t)SCALAR(7);
     int64_t threads = NUMBER(BATCH + 8);
-    return PyErr_Occurred() ? NULL : finish_tree(&job, dense_rows, threads);
+    return PyErr_Occurred() ? NULL : finish_tree(&job, &grouped_level(&job, 0)->dense, threads);
 }
 
 static PyObject *dag_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -223,7 +252,7 @@ static PyObject *dag_loss(PyObject *self, PyObject *const *args, Py_ssize_t coun
     job.dense = POINTER(const float *, BATCH + 3), job.first = INTEGERS(4), job.member = SHORTS(5);
     job.dense_stride = (int64_t)SCALAR(6);
     int64_t threads = NUMBER(BATCH + 7);
-    return PyErr_Occurred() ? NULL : finish(&job, dag_rows, threads);
+    return PyErr_Occurred() ? NULL : finish(&job, &grouped_level(&job, 3 * job.nodes)->dag, threads);
 }
 
 static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -233,7 +262,7 @@ static PyObject *sibling_loss(PyObject *self, PyObject *const *args, Py_ssize_t 
     job.node = INTEGERS(0), job.parent = INTEGERS(1), job.first = INTEGERS(2), job.member = SHORTS(3);
     job.rooted = (int)SCALAR(4);
     int64_t threads = NUMBER(BATCH + 5);
-    return PyErr_Occurred() ? NULL : finish(&job, sibling_rows, threads);
+    return PyErr_Occurred() ? NULL : finish(&job, &level->siblings, threads);
 }
 
 static PyObject *lca_group_loss(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -244,7 +273,7 @@ static PyObject *lca_group_loss(PyObject *self, PyObject *const *args, Py_ssize_
     job.own = DOUBLES(5), job.at = DOUBLES(6), job.leaf = DOUBLES(7), job.itself = INTEGERS(8);
     job.outside = SCALAR(9), job.kind = (int)SCALAR(10), job.strength = SCALAR(11);
     int64_t threads = NUMBER(BATCH + 12);
-    return PyErr_Occurred() ? NULL : finish(&job, group_rows, threads);
+    return PyErr_Occurred() ? NULL : finish(&job, &level->lca_groups, threads);
 }
 
 static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -255,7 +284,7 @@ static PyObject *node_log_probs(PyObject *self, PyObject *const *args, Py_ssize_
                .node = POINTER(const int64_t *, 7)};
     int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
-    return finish_tree(&job, dense_rows, threads);
+    return finish_tree(&job, &grouped_level(&job, 0)->dense, threads);
 }
 
 static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -268,7 +297,7 @@ static PyObject *path_sums(PyObject *self, PyObject *const *args, Py_ssize_t cou
     int64_t threads = NUMBER(9);
     if (PyErr_Occurred()) return NULL;
     job.cols = job.nodes;
-    return finish(&job, up ? up_rows : down_rows, threads);
+    return finish(&job, up ? &level->up : &level->down, threads);
 }
 
 /* The places of a tree as bytes, for losses that are called again and again. */
@@ -299,7 +328,7 @@ static PyObject *best_answers(PyObject *self, PyObject *const *args, Py_ssize_t 
                .answer = POINTER(int64_t *, 14), .answer_mass = POINTER(double *, 15), .worth = POINTER(double *, 16)};
     int64_t threads = NUMBER(17);
     if (PyErr_Occurred()) return NULL;
-    return finish_tree(&job, answer_rows, threads);
+    return finish_tree(&job, &grouped_level(&job, job.nodes)->answers, threads);
 }
 
 static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -309,7 +338,7 @@ static PyObject *best_columns(PyObject *self, PyObject *const *args, Py_ssize_t 
                .answer = POINTER(int64_t *, 4), .top = POINTER(float *, 5)};
     int64_t threads = NUMBER(6);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, rank_rows, threads);
+    return finish(&job, &level->best_columns, threads);
 }
 
 static PyObject *level_masses(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -320,7 +349,7 @@ static PyObject *level_masses(PyObject *self, PyObject *const *args, Py_ssize_t 
                .top = POINTER(float *, 6), .worth = POINTER(double *, 7)};
     int64_t threads = NUMBER(8);
     if (PyErr_Occurred()) return NULL;
-    return finish_tree(&job, level_rows, threads);
+    return finish_tree(&job, &grouped_level(&job, 0)->levels, threads);
 }
 
 static PyObject *walk_down(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -332,7 +361,7 @@ static PyObject *walk_down(PyObject *self, PyObject *const *args, Py_ssize_t cou
                .answer = POINTER(int64_t *, 8), .top = POINTER(float *, 9)};
     int64_t threads = NUMBER(10);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, walk_rows, threads);
+    return finish(&job, &level->walk, threads);
 }
 
 static PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count) {
@@ -342,7 +371,7 @@ static PyObject *spread(PyObject *self, PyObject *const *args, Py_ssize_t count)
                .node = POINTER(const int64_t *, 3), .out = POINTER(float *, 4), .nodes = NUMBER(5)};
     int64_t threads = NUMBER(6);
     if (PyErr_Occurred()) return NULL;
-    return finish(&job, spread_rows, threads);
+    return finish(&job, &level->spread, threads);
 }
 
 /* A copy of memory: labels, which the caller may write over before a second backward pass. */
@@ -354,18 +383,38 @@ static PyObject *copied(PyObject *self, PyObject *const *args, Py_ssize_t count)
     return PyErr_Occurred() ? NULL : PyBytes_FromStringAndSize(from, size);
 }
 
-/* Multiplies a gradient by an outer one, a scalar. */
-static PyObject *multiply(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+/* The levels that this processor can run, the best first. */
+static PyObject *level_names(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self, (void)args;
+    if (!arguments("levels", count, 0)) return NULL;
+    PyObject *names = PyList_New(0);
+    for (int i = 0; names && levels[i]; i++) {
+        PyObject *name = PyUnicode_FromString(levels[i]->name);
+        if (!name || PyList_Append(names, name) < 0) Py_CLEAR(names);
+        Py_XDECREF(name);
+    }
+    return names;
+}
+
+/* The level in use. */
+static PyObject *level_name(PyObject *self, PyObject *const *args, Py_ssize_t count) {
+    (void)self, (void)args;
+    return arguments("level", count, 0) ? PyUnicode_FromString(level->name) : NULL;
+}
+
+/* Uses a level by its place among them: tests compare them. */
+static PyObject *use_level(PyObject *self, PyObject *const *args, Py_ssize_t count) {
     (void)self;
-    if (!arguments("multiply", count, 3)) return NULL;
-    float *grad = POINTER(float *, 0);
-    const int64_t size = NUMBER(1);
-    const float *by = POINTER(const float *, 2);
+    if (!arguments("use_level", count, 1)) return NULL;
+    const int64_t i = NUMBER(0);
     if (PyErr_Occurred()) return NULL;
-    Py_BEGIN_ALLOW_THREADS
-    if (*by != 1.0f) scale_by(grad, size, *by);
-    Py_END_ALLOW_THREADS
-    Py_RETURN_NONE;
+    for (int64_t j = 0; levels[j]; j++) {
+        if (j != i) continue;
+        level = levels[j];
+        Py_RETURN_NONE;
+    }
+    PyErr_SetString(PyExc_ValueError, "no such level");
+    return NULL;
 }
 
 static PyMethodDef methods[] = {
@@ -400,7 +449,10 @@ static PyMethodDef methods[] = {
     {"tree_places", (PyCFunction)(void (*)(void))tree_places, METH_FASTCALL,
      "The places of a tree's inner nodes and leaves, as bytes."},
     {"copied", (PyCFunction)(void (*)(void))copied, METH_FASTCALL, "Bytes of memory, copied."},
-    {"multiply", (PyCFunction)(void (*)(void))multiply, METH_FASTCALL, "A gradient times a scalar, in place."},
+    {"levels", (PyCFunction)(void (*)(void))level_names, METH_FASTCALL,
+     "Names of the levels of vectors that this processor can run, the best first."},
+    {"level", (PyCFunction)(void (*)(void))level_name, METH_FASTCALL, "Name of the level in use."},
+    {"use_level", (PyCFunction)(void (*)(void))use_level, METH_FASTCALL, "Use a level, by its place among them."},
     {NULL, NULL, 0, NULL}};
 
 static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled losses over trees.", -1, methods,
@@ -409,6 +461,7 @@ static struct PyModuleDef module = {PyModuleDef_HEAD_INIT, "_kernels", "Compiled
 PyMODINIT_FUNC PyInit__kernels(void) {
     PyObject *made = PyModule_Create(&module);
     pthread_atfork(NULL, NULL, lose_team);
+    list_levels();
     if (made) PyModule_AddIntConstant(made, "interface", 11); /* bump when functions or their arguments change */
     return made;
 }

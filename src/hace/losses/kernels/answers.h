@@ -11,21 +11,21 @@
    answer on the path of its most probable leaf, or of those before, is skipped. Of equal answers, to `tie`, the most probable
    counts, then the first: only a group in which two came close is searched for them. */
 
-typedef int64_t vlong __attribute__((vector_size(LANES * 4)));
+#define HALF (GROUP / 2)
 
 typedef struct {
     vwide worth, mass, node; /* the best answer so far */
     vwide least;             /* what a subtree must reach to be looked at; in the second pass, what counts as equal to the best */
     vwide slack;             /* how close others must come to count as equal to one of size 0: twice that, to be safe */
     vlong near;              /* whether one came so close to the best so far */
-} Best; /* of four samples: half a group */
+} Best; /* of half a group */
 
 typedef struct {
     Places at;
     float *only_leaves;             /* (nodes) 0 at leaves, -inf at inner nodes */
     int32_t *number, *parent, *end; /* (nodes) among the inner nodes, 0 for a leaf; -1 for none; where the subtree ends */
-    v8 *cell;                       /* (nodes) exponentials of the leaves */
-    d8 *sum;                        /* (inner nodes + 1) of subtrees; that of all first */
+    vfloat *cell;                       /* (nodes) exponentials of the leaves */
+    vdouble *sum;                        /* (inner nodes + 1) of subtrees; that of all first */
     vwide *path;                    /* (levels + 2, 2) */
 } AnswerScratch;
 
@@ -33,14 +33,9 @@ INLINE void pick(const vlong *mask, const vwide *yes, vwide *best) {
     *best = (vwide)((*mask & (vlong)*yes) | (~*mask & (vlong)*best));
 }
 
-INLINE int some_set(const vint *mask) {
-    const vlong pairs = (vlong)*mask;
-    return ((pairs[0] | pairs[1]) | (pairs[2] | pairs[3])) != 0;
-}
-
 /* A cell as two halves: as one, it is converted in vectors. */
-INLINE void widen_halves(const v8 *cell, vwide *half) {
-    d8 wide;
+INLINE void widen_halves(const vfloat *cell, vwide *half) {
+    vdouble wide;
     widen(cell, &wide);
     memcpy(half, &wide, sizeof wide);
 }
@@ -81,9 +76,9 @@ INLINE int64_t first_leaf(const float *x, const float *only_leaves, int64_t n, f
     return i;
 }
 
-INLINE void add_leaves(const Job *job, int size, const Place **block, int64_t end, AnswerScratch *s, d8 *offset) {
+INLINE void add_leaves(const Job *job, int size, const Place **block, int64_t end, AnswerScratch *s, vdouble *offset) {
     for (; (*block)->node < end; ++*block) {
-        d8 sum = {0}, wide;
+        vdouble sum = {0}, wide;
         for (int64_t v = (*block)->node; v < (*block)->node + size; v++) {
             widen(&s->cell[v], &wide);
             sum += wide;
@@ -94,11 +89,11 @@ INLINE void add_leaves(const Job *job, int size, const Place **block, int64_t en
 }
 
 /* Exponentials of the leaves less the row's largest, and the sums of all subtrees. Those of inner nodes mean nothing. */
-INLINE void leaf_sums(const Job *job, const float *const *x, const float *top, AnswerScratch *s, d8 *offset) {
+INLINE void leaf_sums(const Job *job, const float *const *x, const float *top, AnswerScratch *s, vdouble *offset) {
     const int64_t n = job->nodes;
     const Place *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
     float *const nowhere[GROUP] = {0};
-    for (int64_t i = 0; i <= s->at.inner; i++) s->sum[i] = (d8){0};
+    for (int64_t i = 0; i <= s->at.inner; i++) s->sum[i] = (vdouble){0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t end = start + TILE < n ? start + TILE : n;
         exp_cells(x, start, end - start, top, nowhere, NULL, NULL, s->cell + start);
@@ -179,22 +174,22 @@ INLINE void answer_tables(const Job *job, AnswerScratch *s, int64_t *last) {
         if (s->parent[v] >= 0 && s->end[v] > s->end[s->parent[v]]) s->end[s->parent[v]] = s->end[v];
 }
 
-EVERY_CPU static void answer_rows(Share *share) {
+static void answer_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n);
     AnswerScratch s = {.only_leaves = cells(n, sizeof(float)), .number = cells(n, sizeof(int32_t)),
-                       .parent = cells(n, sizeof(int32_t)), .end = cells(n, sizeof(int32_t)), .cell = cells(n, sizeof(v8)),
+                       .parent = cells(n, sizeof(int32_t)), .end = cells(n, sizeof(int32_t)), .cell = cells(n, sizeof(vfloat)),
                        .path = cells(2 * (levels + 2), sizeof(vwide))};
     int64_t *path = cells(levels + 1, sizeof(int64_t));
     open_places(job->places, &s.at);
-    s.sum = cells(s.at.inner + 1, sizeof(d8));
+    s.sum = cells(s.at.inner + 1, sizeof(vdouble));
     share->failed = !s.only_leaves || !s.number || !s.parent || !s.end || !s.cell || !s.path || !path || !s.sum;
     if (!share->failed) answer_tables(job, &s, path);
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         const float *x[GROUP];
         float top[GROUP];
-        d8 sums = {0};
+        vdouble sums = {0};
         vwide offset[2], inverse[2];
         Best best[2] = {0};
         int64_t near = 0;
@@ -211,30 +206,30 @@ EVERY_CPU static void answer_rows(Share *share) {
             best[h].worth = (vwide){0} - 1e300;
         }
         for (int r = 0; r < GROUP; r++) {
-            Best *half = best + r / 4;
+            Best *half = best + r / HALF;
             const int64_t leaf = first_leaf(x[r], s.only_leaves, n, top[r]);
-            const double known = worth_on_path(job, leaf, r, inverse[r / 4][r % 4], &s, path);
-            half->slack[r % 4] = 2 * job->tie * (1 + fabs(offset[r / 4][r % 4]));
-            half->least[r % 4] = known - half->slack[r % 4] - 2 * job->tie * fabs(known);
+            const double known = worth_on_path(job, leaf, r, inverse[r / HALF][r % HALF], &s, path);
+            half->slack[r % HALF] = 2 * job->tie * (1 + fabs(offset[r / HALF][r % HALF]));
+            half->least[r % HALF] = known - half->slack[r % HALF] - 2 * job->tie * fabs(known);
         }
         look_at_all(job, inverse, 0, &s, best);
         for (int r = 0; r < GROUP; r++) {
-            Best *half = best + r / 4;
-            const double size = fabs(half->worth[r % 4] + offset[r / 4][r % 4]);
-            half->least[r % 4] = half->worth[r % 4] - job->tie * (size > 1 ? size : 1);
-            near |= half->near[r % 4];
+            Best *half = best + r / HALF;
+            const double size = fabs(half->worth[r % HALF] + offset[r / HALF][r % HALF]);
+            half->least[r % HALF] = half->worth[r % HALF] - job->tie * (size > 1 ? size : 1);
+            near |= half->near[r % HALF];
         }
         if (near) {
             for (int h = 0; h < 2; h++) best[h].mass = (vwide){0} - 1.0;
             look_at_all(job, inverse, 1, &s, best);
         }
         for (int r = 0; r < count; r++) {
-            const Best *half = best + r / 4;
-            const double all = inverse[r / 4][r % 4]; /* NaN if a score is */
+            const Best *half = best + r / HALF;
+            const double all = inverse[r / HALF][r % HALF]; /* NaN if a score is */
             const int silent = top[r] == -INFINITY || all != all; /* no mass on the leaves, or none known */
-            job->answer[b + r] = silent ? -1 : (int64_t)half->node[r % 4];
-            job->answer_mass[b + r] = half->mass[r % 4];
-            job->worth[b + r] = half->worth[r % 4] + offset[r / 4][r % 4];
+            job->answer[b + r] = silent ? -1 : (int64_t)half->node[r % HALF];
+            job->answer_mass[b + r] = half->mass[r % HALF];
+            job->worth[b + r] = half->worth[r % HALF] + offset[r / HALF][r % HALF];
         }
     }
     free(s.only_leaves), free(s.number), free(s.parent), free(s.end), free(s.cell), free(s.path), free(s.sum), free(path);
@@ -285,21 +280,21 @@ INLINE int largest_of_sets(const float *z, int64_t n, float *most) {
             choose(&more, &v, &top[i], &top[i]);
         }
     memcpy(most, top, sizeof top);
-    int found = some_set(&nan);
+    int any_nan = some_set(&nan);
     for (int64_t i = 0; c + i < n; i++) {
         if (z[c + i] > most[i]) most[i] = z[c + i];
-        found |= z[c + i] != z[c + i];
+        any_nan |= z[c + i] != z[c + i];
     }
-    return found;
+    return any_nan;
 }
 
-EVERY_CPU static void rank_rows(Share *share) {
+static void rank_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->cols, k = job->best;
     for (int64_t b = share->from; b < share->to; b++) {
         const float *z = job->z + b * n;
         int64_t *column = job->answer + b * k, held = 0;
-        float most[SETS], value[MOST_BEST];
+        float most[SETS], value[MOST_BEST] = {0};
         const int nan = largest_of_sets(z, n, most);
         for (int64_t i = 0; i < SETS; i++)
             if (i < k || most[i] > value[k - 1]) insert(value, column, i, k, most[i], i);
@@ -326,9 +321,9 @@ EVERY_CPU static void rank_rows(Share *share) {
    leaves then carried down. */
 
 typedef struct {
-    v8 mass;
+    vfloat mass;
     vint node;
-    d8 squares;
+    vdouble squares;
 } LevelBest;
 
 /* The better of both to `best`, of equal ones the first node. */
@@ -339,19 +334,19 @@ INLINE void take_better(const LevelBest *other, LevelBest *best) {
 }
 
 /* Nodes of one level, side by side. */
-INLINE void gather_nodes(const Job *job, int size, const v8 *cell, int64_t v, LevelBest *here) {
+INLINE void gather_nodes(const Job *job, int size, const vfloat *cell, int64_t v, LevelBest *here) {
     if (job->answer) {
-        LevelBest found = {.mass = cell[0], .node = (vint){0} + (int32_t)v};
+        LevelBest best = {.mass = cell[0], .node = (vint){0} + (int32_t)v};
         for (int j = 1; j < size; j++) {
-            const vint better = cell[j] > found.mass;
-            choose(&better, &cell[j], &found.mass, &found.mass);
-            found.node = (better & (int32_t)(v + j)) | (~better & found.node);
+            const vint better = cell[j] > best.mass;
+            choose(&better, &cell[j], &best.mass, &best.mass);
+            best.node = (better & (int32_t)(v + j)) | (~better & best.node);
         }
-        take_better(&found, here);
+        take_better(&best, here);
     }
     if (job->worth) {
-        v8 square[4], sum;
-        d8 wide;
+        vfloat square[4], sum;
+        vdouble wide;
         for (int j = 0; j < size; j++) square[j] = 2.0f * cell[j];
         exponentials(square, size);
         add_block(size, square, &sum);
@@ -361,7 +356,7 @@ INLINE void gather_nodes(const Job *job, int size, const v8 *cell, int64_t v, Le
 }
 
 /* Leaves of a tile, in blocks of one parent. */
-INLINE void gather_leaves(const Job *job, int size, const Place **block, int64_t start, int64_t end, const v8 *cell,
+INLINE void gather_leaves(const Job *job, int size, const Place **block, int64_t start, int64_t end, const vfloat *cell,
                           LevelBest *found) {
     for (; (*block)->node < end; ++*block) {
         const int64_t v = (*block)->node;
@@ -369,13 +364,13 @@ INLINE void gather_leaves(const Job *job, int size, const Place **block, int64_t
     }
 }
 
-EVERY_CPU static void level_rows(Share *share) {
+static void level_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = job->best; /* level 0, the root's, is not asked for */
     LevelBest *found = cells(2 * (levels + 1), sizeof(LevelBest)), *none = cells(2 * (levels + 1), sizeof(LevelBest));
     share->failed = !found || !none;
     for (int64_t l = 0; l < 2 * (levels + 1) && !share->failed; l++)
-        none[l] = (LevelBest){.mass = (v8){0} - INFINITY, .node = (vint){0} + (int32_t)n};
+        none[l] = (LevelBest){.mass = (vfloat){0} - INFINITY, .node = (vint){0} + (int32_t)n};
     for (int64_t v = n - 1; v >= 0 && !share->failed; v--) /* where all masses are 0 the first node counts, too */
         none[2 * job->level[v] + !is_inner(job->level, v, n)].node = (vint){0} + (int32_t)v;
     Places at;
@@ -384,7 +379,7 @@ EVERY_CPU static void level_rows(Share *share) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;
         const Place *inner = at.list[INNER], *four = at.list[FOURS], *two = at.list[TWOS], *one = at.list[ONES];
         const float *x[GROUP];
-        v8 cell[TILE];
+        vfloat cell[TILE];
         for (int r = 0; r < GROUP; r++) x[r] = job->z + (b + (r < count ? r : 0)) * n;
         memcpy(found, none, (size_t)(2 * (levels + 1)) * sizeof(LevelBest));
         for (int64_t start = 0; start < n; start += TILE) {

@@ -39,7 +39,10 @@ def status() -> str:
     """One line: whether the kernel is in use, and if not, why."""
     if module is None:
         return f"pure PyTorch: kernel {_reason}"
-    return "compiled kernel (float32 on CPU)" if switched_on else "pure PyTorch: kernel switched off"
+    if not switched_on:
+        return "pure PyTorch: kernel switched off"
+    level = module.level() if hasattr(module, "level") else "an older build"
+    return f"compiled kernel (float32 on CPU, {level})"
 
 
 @contextmanager

@@ -1,4 +1,11 @@
-/* ------------------------------------------------------------------------------------------ the job */
+/* What a call is given, and the loops that may do its work. */
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "places.h"
 
 typedef struct {
     /* the batch */
@@ -58,11 +65,27 @@ typedef struct {
     int failed;
 } Share;
 
-/* What a sample's loss is multiplied by, where the label's weight is not in its table. */
-INLINE double scale_of(const Job *job, int64_t y) {
-    const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    return job->weight && y != job->ignore ? scale * job->weight[y] : scale;
-}
+/* Works on some rows of a job, of which `group` are side by side. */
+typedef struct {
+    void (*rows)(Share *);
+    int64_t group;
+} Work;
 
-INLINE double minus(double a, double b) { return a == b ? 0.0 : a - b; } /* -inf less -inf is 0 here */
+/* All loops, compiled for one kind of processor: a level. */
+typedef struct {
+    const char *name;
+    int64_t lanes; /* floats in a vector, and samples in a group */
+    Work path, outside, path_sums, dense, dag, siblings, lca_groups; /* losses */
+    Work down, up, answers, best_columns, levels, walk, spread;
+    double (*total_of)(const float *, int64_t);
+} Level;
 
+#if defined(__x86_64__) && defined(__GNUC__)
+#define LEVELS_OF_X86
+#endif
+#define HIDDEN __attribute__((visibility("hidden")))
+
+extern HIDDEN const Level hace_portable;
+#ifdef LEVELS_OF_X86
+extern HIDDEN const Level hace_avx2, hace_avx512;
+#endif

@@ -20,7 +20,7 @@ INLINE double sibling_group(const Job *job, const float *z, int64_t v, double sc
     return (empty ? 0 : log(sum)) - (z[v] - (double)top);
 }
 
-EVERY_CPU static void sibling_rows(Share *share) {
+static void sibling_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes;
     int64_t widest = 0;
@@ -144,7 +144,7 @@ INLINE double expected_row(const Job *job, const float *z, const float *d, float
     return all == all ? loss : NAN;
 }
 
-EVERY_CPU static void group_rows(Share *share) {
+static void group_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->cols;
     float *d = malloc((size_t)n * sizeof *d), *term = malloc((size_t)n * sizeof *term), *near = malloc((size_t)n * sizeof *near);

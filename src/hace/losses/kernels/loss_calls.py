@@ -14,7 +14,7 @@ from torch import Tensor
 from hace.errors import DataError
 from hace.losses.kernels import extension
 from hace.losses.kernels.extension import address
-from hace.losses.kernels.torch_internals import SingleLevelFunction, compiling, is_plain
+from hace.losses.kernels.torch_internals import SingleLevelFunction, compiling
 
 SOFT_LABELS, SIMILARITY, EXPECTED = 0, 1, 2  # kinds of losses of distances
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
@@ -26,7 +26,8 @@ class KernelCall(NamedTuple):
     """A loss of the kernel, prepared: what it takes besides the batch.
 
     ``function`` is its name, ``tensors`` and ``numbers`` are its own arguments, ``labels`` is how many labels there are and
-    ``weight`` their weights. ``arguments`` are the addresses of the tensors and the numbers; a graph has no addresses.
+    ``weight`` their weights. ``arguments`` are the addresses of the tensors and the numbers, ``weight_address`` is that of the
+    weights; a graph has no addresses.
     """
 
     function: str
@@ -34,6 +35,7 @@ class KernelCall(NamedTuple):
     numbers: tuple[float, ...]
     labels: int
     weight: Tensor | None
+    weight_address: int
     arguments: tuple[float, ...]
 
 
@@ -45,8 +47,8 @@ def prepare_call(
     weight: Tensor | None = None,
 ) -> KernelCall:
     """A call of a loss; see :class:`KernelCall`."""
-    arguments = () if compiling() else (*map(address, tensors), *numbers)
-    return KernelCall(function, tuple(tensors), tuple(numbers), labels, weight, arguments)
+    prepared = (0, ()) if compiling() else (address(weight), (*map(address, tensors), *numbers))
+    return KernelCall(function, tuple(tensors), tuple(numbers), labels, weight, *prepared)
 
 
 def tree_places(level: Tensor) -> Tensor:
@@ -76,8 +78,17 @@ def _compute(
     loss = torch.empty_like(_SCALAR) if summed else z.new_empty(rows)
     grad = torch.empty_like(z) if with_grad else None
     bad = getattr(extension.module, call.function)(
-        *(z.data_ptr(), rows, columns, loss.data_ptr(), summed, address(grad)),
-        *(address(labels), ignore_index, address(call.weight), _REDUCTIONS[reduction], call.labels),
+        z.data_ptr(),
+        rows,
+        columns,
+        loss.data_ptr(),
+        summed,
+        0 if grad is None else grad.data_ptr(),
+        0 if labels is None else labels.data_ptr(),
+        ignore_index,
+        call.weight_address,
+        _REDUCTIONS[reduction],
+        call.labels,
         *call.arguments,
         torch.get_num_threads(),
     )
@@ -109,9 +120,7 @@ class _KernelLoss(SingleLevelFunction):
         grad, ctx.grad = ctx.grad, None
         if grad is None:
             grad = _gradient_again(ctx)
-        if by.ndim == 0 and is_plain(by):
-            extension.module.multiply(grad.data_ptr(), grad.numel(), by.data_ptr())
-        elif by.ndim == 0 or not bool((by == 1.0).all()):
+        if not _are_ones(by):
             grad = grad.mul_(by[:, None] if by.ndim else by)
         return grad, None, None, None, None, None
 
@@ -137,6 +146,13 @@ def kernel_loss(
     if compiling():
         return _graph_loss(z, call, labels, ignore_index, reduction)
     return _KernelLoss.apply(z, call, labels, ignore_index, reduction, in_torch)  # type: ignore[return-value]
+
+
+def _are_ones(by: Tensor) -> bool:
+    """Whether an outer gradient changes nothing. The values of a tensor of another type, such as a fake one, are not known."""
+    if type(by) is not Tensor:
+        return False
+    return by.item() == 1.0 if by.ndim == 0 else bool((by == 1.0).all())
 
 
 def _differentiable_gradient(ctx: Any) -> Tensor:

@@ -7,9 +7,9 @@
    careful way, where every subtree has its own shift. */
 
 typedef union {
-    d8 sum; /* of the subtree, while it grows */
+    vdouble sum; /* of the subtree, while it grows */
     struct {
-        v8 whole, factor; /* that sum; T_v / S_v, and in the pass down what the terms of v's leaves are multiplied by */
+        vfloat whole, factor; /* that sum; T_v / S_v, and in the pass down what the terms of v's leaves are multiplied by */
     };
 } Inner; /* an inner node; number 0 stands above the tops */
 
@@ -87,7 +87,7 @@ typedef struct {
     float top[GROUP];                 /* largest logits */
     int64_t from[GROUP];              /* the sample */
     int quick[GROUP], count;
-    d8 mass, loss, all; /* `all`: sum of all terms */
+    vdouble mass, loss, all; /* `all`: sum of all terms */
 } Group;
 
 /* A row of scores: column c to node[c], and -inf to all others. */
@@ -115,7 +115,7 @@ INLINE void set_group(const Job *job, int64_t b, int count, Group *g) {
 }
 
 /* A row whose sum is NaN holds one: it goes the careful way. */
-INLINE void drop_nan(Group *g, const d8 *all) {
+INLINE void drop_nan(Group *g, const vdouble *all) {
     for (int r = 0; r < g->count; r++) g->quick[r] &= (*all)[r] == (*all)[r];
 }
 
@@ -130,10 +130,10 @@ INLINE void leaf_targets(const Job *job, const Group *g, const Place *inner, int
     }
 }
 
-INLINE void add_blocks(int size, const Place **block, int64_t start, int64_t end, const v8 *tile, Inner *inner) {
+INLINE void add_blocks(int size, const Place **block, int64_t start, int64_t end, const vfloat *tile, Inner *inner) {
     for (; (*block)->node < end; ++*block) {
-        v8 sum;
-        d8 part;
+        vfloat sum;
+        vdouble part;
         add_block(size, tile + (*block)->node - start, &sum);
         widen(&sum, &part);
         inner[(*block)->above].sum += part;
@@ -146,12 +146,12 @@ INLINE void sum_subtrees(const Job *job, Group *g, NodeScratch *s) {
     const int64_t n = job->nodes;
     const Place *place = s->at.list[INNER], *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
     Inner *inner = s->inner;
-    v8 cell[TILE], ratio;
+    vfloat cell[TILE], ratio;
     float tile[GROUP][TILE], *rows[GROUP];
     const float *target[GROUP];
     int64_t i = 0;
     for (int r = 0; r < GROUP; r++) rows[r] = job->grad && g->quick[r] ? job->grad + g->from[r] * n : NULL;
-    inner[0].sum = (d8){0};
+    inner[0].sum = (vdouble){0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t width = start + TILE < n ? TILE : n - start, end = start + width;
         if (job->dense) leaf_targets(job, g, place + i, start, width, tile, target);
@@ -163,8 +163,8 @@ INLINE void sum_subtrees(const Job *job, Group *g, NodeScratch *s) {
         add_blocks(1, &one, start, end, cell, inner);
     }
     for (; i > 0; i--) {
-        v8 sum, t = {0};
-        d8 part;
+        vfloat sum, t = {0};
+        vdouble part;
         inner[place[i - 1].above].sum += inner[i].sum;
         narrow(&inner[i].sum, &sum);
         if (job->dense) {
@@ -210,7 +210,7 @@ INLINE void add_row(const Job *job, Group *g, int r, NodeScratch *s) {
     }
 }
 
-INLINE void scale_blocks(int size, const Place **block, int64_t start, int64_t end, const Inner *inner, v8 *tile) {
+INLINE void scale_blocks(int size, const Place **block, int64_t start, int64_t end, const Inner *inner, vfloat *tile) {
     for (; (*block)->node < end; ++*block)
         for (int j = 0; j < size; j++) tile[(*block)->node - start + j] *= inner[(*block)->above].factor;
 }
@@ -221,10 +221,10 @@ INLINE void gradients_down(const Job *job, Group *g, double scale, NodeScratch *
     const Place *place = s->at.list[INNER], *four = s->at.list[FOURS], *two = s->at.list[TWOS], *one = s->at.list[ONES];
     const float by = (float)scale;
     Inner *inner = s->inner;
-    v8 cell[TILE];
+    vfloat cell[TILE];
     float tile[GROUP][TILE], row[GROUP][TILE], *terms[GROUP], *any = NULL;
     const float *target[GROUP];
-    const d8 share = scale * g->mass / g->all;
+    const vdouble share = scale * g->mass / g->all;
     narrow(&share, &inner[0].factor);
     for (int r = 0; r < g->count; r++)
         if (g->quick[r]) any = job->grad + g->from[r] * n;
@@ -263,8 +263,8 @@ INLINE void gradients_down(const Job *job, Group *g, double scale, NodeScratch *
 /* log q* of every node, row by row: a leaf's is its logit less the logarithm of the sum of all. */
 INLINE void write_logs(const Job *job, const Group *g, const NodeScratch *s) {
     const int64_t n = job->nodes;
-    const v8 never = (v8){0} - INFINITY;
-    v8 all;
+    const vfloat never = (vfloat){0} - INFINITY;
+    vfloat all;
     narrow(&g->all, &all);
     logarithm(&all); /* as every node's, so that a root has exactly 0 */
     for (int r = 0; r < g->count; r++) {
@@ -273,7 +273,7 @@ INLINE void write_logs(const Job *job, const Group *g, const NodeScratch *s) {
         for (int64_t v = 0; g->quick[r] && v < n; v++) out[v] = (x[v] - top) - whole;
     }
     for (int64_t i = 1; i <= s->at.inner; i++) {
-        v8 sum = s->inner[i].whole;
+        vfloat sum = s->inner[i].whole;
         const vint impossible = sum == 0.0f;
         logarithm(&sum);
         sum -= all;
@@ -297,7 +297,7 @@ INLINE void quick_group(const Job *job, Group *g, double scale, NodeScratch *s) 
     if (job->grad) gradients_down(job, g, scale, s);
 }
 
-EVERY_CPU static void dense_rows(Share *share) {
+static void dense_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
@@ -343,8 +343,8 @@ EVERY_CPU static void dense_rows(Share *share) {
    or all where targets are dense. A row whose logits range too far goes the careful way: every sum has its own shift. */
 
 typedef struct {
-    v8 *term, *target, *ratio; /* (nodes) */
-    d8 *sum;                   /* (nodes) of the ancestors that count */
+    vfloat *term, *target, *ratio; /* (nodes) */
+    vdouble *sum;                   /* (nodes) of the ancestors that count */
     int64_t *need;             /* the ancestors that count */
     uint8_t *marked;           /* (nodes + 8) while they are collected */
     double *wide;              /* (nodes) the careful way, made when first needed */
@@ -354,7 +354,7 @@ typedef struct {
 INLINE void need_node(DagScratch *s, int64_t v) {
     if (s->marked[v]) return;
     s->marked[v] = 1;
-    s->target[v] = (v8){0};
+    s->target[v] = (vfloat){0};
 }
 
 /* List the marked nodes in their order, so that a sample's sums do not depend on the samples beside it, and unmark them. */
@@ -375,7 +375,7 @@ INLINE void dag_targets(const Job *job, const Group *g, DagScratch *s) {
     if (job->dense)
         for (int64_t v = 0; v < job->nodes; v++) {
             need_node(s, v);
-            if (!job->dense_stride) s->target[v] = (v8){0} + g->t[0][v];
+            if (!job->dense_stride) s->target[v] = (vfloat){0} + g->t[0][v];
             else for (int r = 0; r < GROUP; r++) s->target[v][r] = g->t[r][v];
         }
     for (int r = 0; r < g->count && job->target; r++) {
@@ -390,26 +390,26 @@ INLINE void dag_targets(const Job *job, const Group *g, DagScratch *s) {
 }
 
 /* Adds sum_v T_v log S_v of a tile to the total. */
-INLINE void add_logs(const v8 *sum, const v8 *target, int64_t count, d8 *total) {
-    v8 part = {0};
+INLINE void add_logs(const vfloat *sum, const vfloat *target, int64_t count, vdouble *total) {
+    vfloat part = {0};
     for (int64_t i = 0; i < count; i++) {
-        v8 v = sum[i];
+        vfloat v = sum[i];
         logarithm(&v);
         part += v * target[i];
     }
-    d8 wide;
+    vdouble wide;
     widen(&part, &wide);
     *total += wide;
 }
 
-INLINE void sum_below(const Job *job, int64_t v, const v8 *term, d8 *sum) {
+INLINE void sum_below(const Job *job, int64_t v, const vfloat *term, vdouble *sum) {
     const int32_t *member = job->member + job->first[v];
     const int64_t count = job->first[v + 1] - job->first[v];
-    *sum = (d8){0};
+    *sum = (vdouble){0};
     for (int64_t start = 0; start < count; start += BLOCK) {
         const int64_t end = start + BLOCK < count ? start + BLOCK : count;
-        v8 even = {0}, odd = {0};
-        d8 wide;
+        vfloat even = {0}, odd = {0};
+        vdouble wide;
         int64_t i = start;
         for (; i + 2 <= end; i += 2) {
             even += term[member[i]];
@@ -425,12 +425,12 @@ INLINE void sum_below(const Job *job, int64_t v, const v8 *term, d8 *sum) {
 INLINE void dag_group(const Job *job, Group *g, double scale, DagScratch *s) {
     const int64_t n = job->nodes;
     float *const nowhere[GROUP] = {0};
-    d8 all = {0};
+    vdouble all = {0};
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t width = start + TILE < n ? TILE : n - start;
         exp_cells(g->x, start, width, g->top, nowhere, NULL, NULL, s->term + start);
-        v8 part = {0};
-        d8 wide;
+        vfloat part = {0};
+        vdouble wide;
         for (int64_t c = 0; c < width; c++) part += s->term[start + c];
         widen(&part, &wide);
         all += wide;
@@ -439,7 +439,7 @@ INLINE void dag_group(const Job *job, Group *g, double scale, DagScratch *s) {
     dag_targets(job, g, s);
     for (int64_t i = 0; i < s->count; i++) {
         const int64_t v = s->need[i];
-        d8 target;
+        vdouble target;
         sum_below(job, v, s->term, &s->sum[i]);
         widen(&s->target[v], &target);
         g->mass += target;
@@ -448,22 +448,22 @@ INLINE void dag_group(const Job *job, Group *g, double scale, DagScratch *s) {
             if (target[r] != 0) g->loss[r] -= target[r] * log(s->sum[i][r] / all[r]);
     }
     if (job->dense) {
-        d8 logs = {0};
+        vdouble logs = {0};
         for (int64_t start = 0; start < n; start += TILE)
             add_logs(s->ratio + start, s->target + start, start + TILE < n ? TILE : n - start, &logs);
         for (int r = 0; r < GROUP; r++) g->loss[r] = g->mass[r] * log(all[r]) - logs[r];
     }
     if (!job->grad) return;
-    for (int64_t v = 0; v < n; v++) s->ratio[v] = (v8){0};
+    for (int64_t v = 0; v < n; v++) s->ratio[v] = (vfloat){0};
     for (int64_t i = 0; i < s->count; i++) {
         const int64_t v = s->need[i];
-        v8 sum;
+        vfloat sum;
         narrow(&s->sum[i], &sum);
-        const v8 ratio = s->target[v] / sum;
+        const vfloat ratio = s->target[v] / sum;
         for (int64_t m = job->first[v]; m < job->first[v + 1]; m++) s->ratio[job->member[m]] += ratio;
     }
-    const d8 share = g->mass / all;
-    v8 whole;
+    const vdouble share = g->mass / all;
+    vfloat whole;
     narrow(&share, &whole);
     float row[GROUP][TILE];
     for (int64_t start = 0; start < n; start += TILE) {
@@ -523,12 +523,12 @@ INLINE double careful_dag_row(const Job *job, const float *x, int64_t b, double 
     return loss;
 }
 
-EVERY_CPU static void dag_rows(Share *share) {
+static void dag_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    DagScratch s = {.term = cells(n, sizeof(v8)), .target = cells(n, sizeof(v8)), .ratio = cells(n, sizeof(v8)),
-                    .sum = cells(n, sizeof(d8)), .need = cells(n, sizeof(int64_t)), .marked = calloc((size_t)n + 8, 1)};
+    DagScratch s = {.term = cells(n, sizeof(vfloat)), .target = cells(n, sizeof(vfloat)), .ratio = cells(n, sizeof(vfloat)),
+                    .sum = cells(n, sizeof(vdouble)), .need = cells(n, sizeof(int64_t)), .marked = calloc((size_t)n + 8, 1)};
     share->failed = !s.term || !s.target || !s.ratio || !s.sum || !s.need || !s.marked;
     for (int64_t b = share->from; b < share->to && !share->failed; b += GROUP) {
         const int count = share->to - b < GROUP ? (int)(share->to - b) : GROUP;

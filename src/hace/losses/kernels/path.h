@@ -105,7 +105,7 @@ INLINE double path_row(const Job *job, const float *z, int64_t y, double scale, 
    branch. */
 INLINE double sum_branch(const float *x, const int32_t *branch, int32_t own, int64_t n, float shift, int capped, float *out,
                          double *inside) {
-    const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    const vint lane = {NUMBERS};
     double sum = 0;
     *inside = 0;
     vfloat v;
@@ -164,7 +164,7 @@ INLINE int is_wide_branch(const Job *job, int64_t first, int64_t last) {
    at `at`; no loop or branch depends on where in the row the label is. */
 INLINE double window_row(const Job *job, float *term, int64_t at, const int64_t *node, const double *value, int64_t k,
                          int64_t steps, double all, double scale) {
-    const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
+    const vint lane = {NUMBERS};
     double loss = 0, mass = 0, above = 0;
     for (int64_t j = 0; j < k; j++) mass += value[j];
     for (int64_t j = k - 1; j >= steps; j--) above += value[j] / all;
@@ -259,7 +259,7 @@ INLINE float label_logit(const Job *job, const float *z, int64_t y) {
     return z[job->column ? job->column[at] : at];
 }
 
-EVERY_CPU static void path_rows(Share *share) {
+static void path_rows(Share *share) {
     const Job *job = share->job;
     const int64_t cols = job->cols;
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
@@ -345,7 +345,7 @@ INLINE double outside_row(const Job *job, const float *z, int64_t y, double scal
     return loss;
 }
 
-EVERY_CPU static void outside_rows(Share *share) {
+static void outside_rows(Share *share) {
     const Job *job = share->job;
     const int64_t cols = job->cols, levels = deepest(job->level, cols) + 1;
     Lse *lse = malloc((size_t)levels * sizeof *lse);

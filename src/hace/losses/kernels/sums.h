@@ -42,7 +42,7 @@ INLINE void sums_up(const Job *job, const float *restrict grad, float *restrict 
     }
 }
 
-EVERY_CPU static void down_rows(Share *share) {
+static void down_rows(Share *share) {
     const Job *job = share->job;
     double *above = malloc((size_t)(deepest(job->level, job->nodes) + 2) * sizeof *above);
     share->failed = !above;
@@ -51,7 +51,7 @@ EVERY_CPU static void down_rows(Share *share) {
     free(above);
 }
 
-EVERY_CPU static void up_rows(Share *share) {
+static void up_rows(Share *share) {
     const Job *job = share->job;
     const int64_t levels = deepest(job->level, job->nodes);
     double *below = malloc((size_t)(levels + 2) * sizeof *below);
@@ -103,12 +103,12 @@ INLINE double label_sum(const Job *job, const float *z, int64_t y) {
 }
 
 typedef struct {
-    d8 sum;       /* of what is below the node */
-    v8 high, low; /* what it hands down, in two parts: together they have more digits than a float */
+    vdouble sum;       /* of what is below the node */
+    vfloat high, low; /* what it hands down, in two parts: together they have more digits than a float */
 } Open; /* an inner node; number 0 stands above the tops */
 
-INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
-    d8 wide;
+INLINE void hand_down(Open *open, const vdouble *above, const vdouble *zero) {
+    vdouble wide;
     open->sum = *zero;
     narrow(above, &open->high);
     widen(&open->high, &wide);
@@ -117,13 +117,13 @@ INLINE void hand_down(Open *open, const d8 *above, const d8 *zero) {
 }
 
 /* Exponentials of blocks of leaves up to `end`, of the tile that begins at `start`, and their sums to the parents'. */
-INLINE void leaf_terms(int size, const Place **block, int64_t start, int64_t end, const v8 *tile, Open *open, v8 *cell) {
+INLINE void leaf_terms(int size, const Place **block, int64_t start, int64_t end, const vfloat *tile, Open *open, vfloat *cell) {
     const vfloat most = (vfloat){0} + 88.0f;
     for (; (*block)->node < end; ++*block) {
         Open *up = open + (*block)->above;
-        const v8 *leaf = tile + (*block)->node - start;
-        v8 *out = cell + (*block)->node, z[4], sum;
-        d8 part;
+        const vfloat *leaf = tile + (*block)->node - start;
+        vfloat *out = cell + (*block)->node, z[4], sum;
+        vdouble part;
         for (int j = 0; j < size; j++) {
             z[j] = (leaf[j] + up->high) + up->low;
             const vint much = z[j] > most;
@@ -140,13 +140,13 @@ INLINE void leaf_terms(int size, const Place **block, int64_t start, int64_t end
 /* Exponentials of the classes' logits less the label's at the leaves, their sums at inner nodes and in open[0], in one pass
    forward and one backward through the inner nodes. The label's own term is 1, so that no sum along its path can underflow;
    one that overflows shows in the sum of all. */
-INLINE void terms_and_sums(const Job *job, const float *const *x, const d8 *shift, const Places *at, Open *open, v8 *cell) {
+INLINE void terms_and_sums(const Job *job, const float *const *x, const vdouble *shift, const Places *at, Open *open, vfloat *cell) {
     const Place *inner = at->list[INNER], *four = at->list[FOURS], *two = at->list[TWOS], *one = at->list[ONES];
     const int64_t n = job->nodes;
     int64_t i = 0;
-    v8 tile[TILE];
-    d8 above = -*shift, part;
-    const d8 zero = *shift - *shift; /* a constant would be written in pieces, which the load after it would wait for */
+    vfloat tile[TILE];
+    vdouble above = -*shift, part;
+    const vdouble zero = *shift - *shift; /* a constant would be written in pieces, which the load after it would wait for */
     hand_down(open, &above, &zero);
     for (int64_t start = 0; start < n; start += TILE) {
         const int64_t end = start + TILE < n ? start + TILE : n;
@@ -202,11 +202,11 @@ INLINE double sum_factors(const Job *job, double all, double scale, Step *path, 
 }
 
 /* The gradients of a group: cells of terms and sums times each row's factors. */
-INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, const v8 *cell, const Piece **piece) {
+INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, const vfloat *cell, const Piece **piece) {
     const int64_t n = job->nodes;
     float *grad = job->grad + b * n;
     for (int64_t start = 0; start < n;) {
-        v8 factor = {0}, m[8];
+        vfloat factor = {0}, m[GROUP];
         int64_t same = n; /* up to which column all rows keep their factors */
         for (int r = 0; r < count; r++) {
             if (!quick[r]) continue;
@@ -214,16 +214,22 @@ INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, c
             factor[r] = piece[r]->factor;
             same = piece[r]->end < same ? piece[r]->end : same;
         }
-        for (; start + 8 <= same; start += 8) {
-            for (int c = 0; c < 8; c++) m[c] = cell[start + c] * factor;
+        for (; start + GROUP <= same; start += GROUP) {
+            for (int c = 0; c < GROUP; c++) m[c] = cell[start + c] * factor;
             transpose(m);
             if (count == GROUP)
                 for (int r = 0; r < GROUP; r++) store(grad + r * n + start, &m[r]);
             else
                 for (int r = 0; r < count; r++) store(grad + r * n + start, &m[r]);
         }
+        if (WORTH_A_VECTOR(same - start)) {
+            for (int c = 0; c < GROUP; c++) m[c] = cell[start + (c < same - start ? c : 0)] * factor;
+            transpose(m);
+            for (int r = 0; r < count; r++) store_some(grad + r * n + start, same - start, &m[r]);
+            start = same;
+        }
         for (; start < same; start++) {
-            const v8 column = cell[start] * factor;
+            const vfloat column = cell[start] * factor;
             for (int r = 0; r < count; r++) grad[r * n + start] = column[r];
         }
     }
@@ -231,7 +237,7 @@ INLINE void write_rows(const Job *job, int64_t b, const int *quick, int count, c
 
 typedef struct {
     Open *open;               /* (inner nodes + 1) */
-    v8 *cell;                 /* (nodes) */
+    vfloat *cell;                 /* (nodes) */
     Places at;
     Step *path;               /* (GROUP, levels + 1) */
     Piece *piece;             /* (GROUP, 2 levels + 3) */
@@ -264,7 +270,7 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
     const float *x[GROUP];
     const Piece *piece[GROUP];
     int64_t length[GROUP];
-    d8 shift = {0};
+    vdouble shift = {0};
     for (int r = 0; r < GROUP; r++) {
         x[r] = job->z + (b + (r < count ? r : 0)) * job->nodes;
         quick[r] = r < count && job->target[b + r] != job->ignore;
@@ -272,7 +278,7 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         quick[r] &= fabs(shift[r]) < 1e30;
     }
     terms_and_sums(job, x, &shift, &s->at, s->open, s->cell);
-    const d8 all = s->open[0].sum;
+    const vdouble all = s->open[0].sum;
     for (int r = 0; r < count; r++) quick[r] &= all[r] < MOST;
     for (int r = 0; r < count; r++) {
         Step *path = s->path + r * (levels + 1);
@@ -294,11 +300,11 @@ INLINE void sum_group(const Job *job, int64_t b, int count, double scale, int64_
         }
 }
 
-EVERY_CPU static void sum_rows(Share *share) {
+static void sum_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, levels = deepest(job->level, n);
     const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
-    SumScratch s = {.cell = cells(n, sizeof(v8)), .path = cells(GROUP * (levels + 1), sizeof(Step)),
+    SumScratch s = {.cell = cells(n, sizeof(vfloat)), .path = cells(GROUP * (levels + 1), sizeof(Step)),
                     .piece = cells(GROUP * (2 * levels + 3), sizeof(Piece))};
     open_places(job->places, &s.at);
     s.open = cells(s.at.inner + 1, sizeof(Open));

@@ -1,30 +1,36 @@
-#define LANES 8           /* floats in a vector: wider ones compile to code without vectors on CPUs that lack them */
+/* Vectors of LANES floats, rows of floats, and LANES samples side by side. */
+
 #define BLOCK 512         /* terms summed in float before they go into a double */
 #define SAFE_RANGE 60.0f  /* logits within this range of their maximum: no subtree's sum can underflow in float */
 #define NEAR 16.0f        /* a largest path sum that is small enough to stay */
 #define NEAR_SUM 1e7      /* a sum in units of the label's term, up to which that term's logit is as good a shift as the largest */
 #define WIDE 8            /* a branch with at least 1 of 8 columns is masked, not fetched column by column */
-#define MIN_WORK 262144    /* logits a thread must have to be worth starting */
-#define MAX_THREADS 256
 
-#if !defined(__x86_64__) || !defined(__linux__) || defined(__SANITIZE_ADDRESS__)
-#define EVERY_CPU
-#elif !defined(__clang__)
-#define EVERY_CPU __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#elif __clang_major__ >= 14 /* which takes an "arch" for one model of CPU */
-#define EVERY_CPU __attribute__((target_clones("avx2", "default")))
+/* With masks, part of a vector is loaded and stored as fast as all of it: the last n floats of a range may be worth one. */
+#if LANES == 16 && !defined(__clang__)
+#include <immintrin.h>
+#define MASKS
+#define WORTH_A_VECTOR(n) ((n) >= LANES / 2)
 #else
-#define EVERY_CPU
+#define WORTH_A_VECTOR(n) 0
 #endif
-#define INLINE static inline __attribute__((always_inline))
+
+#if LANES == 4
+#define NUMBERS 0, 1, 2, 3
+#elif LANES == 8
+#define NUMBERS 0, 1, 2, 3, 4, 5, 6, 7
+#else
+#define NUMBERS 0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15
+#endif
 
 typedef float vfloat __attribute__((vector_size(LANES * 4)));
 typedef float vanywhere __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t vint __attribute__((vector_size(LANES * 4)));
-typedef float vhalf __attribute__((vector_size(LANES * 2)));
-typedef double vwide __attribute__((vector_size(LANES * 4)));
+typedef double vdouble __attribute__((vector_size(LANES * 8)));
+typedef double vwide __attribute__((vector_size(LANES * 4))); /* half as many, which fit into one register */
+typedef int64_t vlong __attribute__((vector_size(LANES * 4)));
 
-/* ------------------------------------------------------------------------------------------ vectors of 8 floats */
+/* ------------------------------------------------------------------------------------------ vectors */
 
 /* Not memcpy, which compilers take apart into halves. */
 INLINE void load(const float *p, vfloat *v) { *v = *(const vanywhere *)p; }
@@ -84,13 +90,36 @@ INLINE void logarithm(vfloat *x) {
     *x = f + (p * f * square - 2.12194440e-4f * e - 0.5f * square) + 0.693359375f * e;
 }
 
+INLINE void widen(const vfloat *x, vdouble *out) { *out = __builtin_convertvector(*x, vdouble); }
+INLINE void narrow(const vdouble *x, vfloat *out) { *out = __builtin_convertvector(*x, vfloat); }
+
+/* The sum of all lanes. Halves are named lane by lane: a vector of which memory is copied would stay there between terms. */
 INLINE double total(const vfloat *v) {
-    vhalf low, high;
-    memcpy(&low, v, sizeof low);
-    memcpy(&high, (const float *)v + LANES / 2, sizeof high);
-    const vwide s = __builtin_convertvector(low, vwide) + __builtin_convertvector(high, vwide);
-    return (s[0] + s[2]) + (s[1] + s[3]);
+    vdouble wide;
+    widen(v, &wide);
+#if LANES == 16
+#define HALF(i) wide[i], wide[i + 1], wide[i + 2], wide[i + 3], wide[i + 4], wide[i + 5], wide[i + 6], wide[i + 7]
+    const vwide eight = (vwide){HALF(0)} + (vwide){HALF(8)};
+    return ((eight[0] + eight[4]) + (eight[2] + eight[6])) + ((eight[1] + eight[5]) + (eight[3] + eight[7]));
+#undef HALF
+#elif LANES == 8
+    const vwide four = (vwide){wide[0], wide[1], wide[2], wide[3]} + (vwide){wide[4], wide[5], wide[6], wide[7]};
+    return (four[0] + four[2]) + (four[1] + four[3]);
+#else
+    const vwide two = (vwide){wide[0], wide[1]} + (vwide){wide[2], wide[3]};
+    return two[0] + two[1];
+#endif
 }
+
+/* Whether a comparison holds in some lane. */
+INLINE int some_set(const vint *mask) {
+    const vlong pairs = (vlong)*mask;
+    int64_t any = 0;
+    for (int j = 0; j < LANES / 2; j++) any |= pairs[j];
+    return any != 0;
+}
+
+/* ------------------------------------------------------------------------------------------ rows of floats */
 
 INLINE float largest(const float *x, int64_t n) {
     float best = -INFINITY;
@@ -98,16 +127,14 @@ INLINE float largest(const float *x, int64_t n) {
     if (n >= LANES) {
         vfloat top, v;
         load(x, &top);
-        for (i = LANES; i + LANES <= n; i += LANES) {
-            load(x + i, &v);
+        for (i = LANES; i < n; i += LANES) {
+            load(x + (i + LANES <= n ? i : n - LANES), &v); /* the last ones overlap */
             vint more = v > top;
             choose(&more, &v, &top, &top);
         }
-        for (int j = 0; j < LANES; j++)
-            if (((float *)&top)[j] > best) best = ((float *)&top)[j];
+        for (int j = 0; j < LANES; j++) best = top[j] > best ? top[j] : best;
     }
-    for (; i < n; i++)
-        if (x[i] > best) best = x[i];
+    for (; i < n; i++) best = x[i] > best ? x[i] : best;
     return best;
 }
 
@@ -169,11 +196,23 @@ INLINE int has_nan(const float *x, int64_t n) {
     return 0;
 }
 
-/* The last, partial vector of a range, filled up with `rest`. */
-INLINE void load_tail(const float *p, int64_t n, float rest, vfloat *v) {
+/* The first n floats of a vector, the others filled up with `rest`. */
+INLINE void load_some(const float *p, int64_t n, float rest, vfloat *v) {
+#ifdef MASKS
+    *v = (vfloat)_mm512_mask_loadu_ps(_mm512_set1_ps(rest), (__mmask16)((1u << n) - 1), p);
+#else
     float lanes[LANES];
     for (int i = 0; i < LANES; i++) lanes[i] = i < n ? p[i] : rest;
     memcpy(v, lanes, sizeof lanes);
+#endif
+}
+
+INLINE void store_some(float *p, int64_t n, const vfloat *v) {
+#ifdef MASKS
+    _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)*v);
+#else
+    memcpy(p, v, (size_t)n * sizeof(float));
+#endif
 }
 
 /* x - shift -> its exponential. A difference above 88 counts as 88 if `capped`; otherwise there must be none. */
@@ -198,17 +237,17 @@ INLINE double sum_terms(const float *x, int64_t n, float shift, int capped, floa
             if (out) store(out + i, &v);
         }
         if (i < end && end >= LANES) { /* the last ones overlap those before them, which count once */
-            const vint lane = {0, 1, 2, 3, 4, 5, 6, 7};
+            const vint lane = {NUMBERS};
             load(x + end - LANES, &v);
             exp_less(&v, shift, capped);
             if (out) store(out + end - LANES, &v);
             v = (vfloat)((vint)v & (lane >= (int32_t)(LANES - (end - i))));
             partial = partial + v;
         } else if (i < end) {
-            load_tail(x + i, end - i, -INFINITY, &v);
+            load_some(x + i, end - i, -INFINITY, &v);
             exp_less(&v, shift, capped);
             partial = partial + v;
-            if (out) memcpy(out + i, &v, (size_t)(end - i) * sizeof(float));
+            if (out) store_some(out + i, end - i, &v);
         }
         sum += total(&partial);
     }
@@ -227,8 +266,13 @@ INLINE double total_of(const float *x, int64_t n) {
             load(x + i, &v);
             partial = partial + v;
         }
+        if (WORTH_A_VECTOR(end - i)) {
+            load_some(x + i, end - i, 0, &v);
+            partial = partial + v;
+            i = end;
+        }
         for (; i < end; i++) sum += x[i];
-        if (end - start >= LANES) sum += total(&partial);
+        if (end - start >= LANES / 2) sum += total(&partial);
     }
     return sum;
 }
@@ -242,38 +286,36 @@ INLINE void scale_by(float *x, int64_t n, double factor) {
         v = v * f;
         store(x + i, &v);
     }
+    if (WORTH_A_VECTOR(n - i)) {
+        load_some(x + i, n - i, 0, &v);
+        v = v * f;
+        store_some(x + i, n - i, &v);
+        return;
+    }
     for (; i < n; i++) x[i] *= f;
 }
 
-/* ------------------------------------------------------------------------------------------ eight samples side by side */
+/* ------------------------------------------------------------------------------------------ samples side by side */
 
-/* Eight samples side by side.
-
-   Passes over a tree are chains of small steps that wait for each other, so eight samples take each step together: a node's
-   eight values are one vector, its *cell*. Rows of logits become cells by tiles of 8 x 8 numbers, transposed in registers.
+/* Passes over a tree are chains of small steps that wait for each other, so GROUP samples take each step together: a node's
+   values are one vector, its *cell*. Rows of logits become cells by square tiles of numbers, transposed in registers.
 
    Nodes are in preorder: going forward, a node finds what its ancestors hand down; going backward, its subtree is complete when
    its turn comes. Most nodes are leaves, which only add to their parent or take from it, so passes go tile by tile through
    lists of inner nodes and of leaves. */
 
-#define GROUP 8
-#define TILE 64
-
-typedef float v8 __attribute__((vector_size(GROUP * 4)));
-typedef double d8 __attribute__((vector_size(GROUP * 8)));
+#define GROUP LANES
 
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-typedef int32_t i8 __attribute__((vector_size(GROUP * 4)));
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (i8){__VA_ARGS__})
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vint){__VA_ARGS__})
 #endif
 
-INLINE void widen(const v8 *x, d8 *out) { *out = __builtin_convertvector(*x, d8); }
-INLINE void narrow(const d8 *x, v8 *out) { *out = __builtin_convertvector(*x, v8); }
-
-INLINE void transpose(v8 *m) {
-    v8 t[8], u[8];
+/* GROUP rows become columns. */
+#if LANES == 8
+INLINE void transpose(vfloat *m) {
+    vfloat t[8], u[8];
     for (int i = 0; i < 4; i++) {
         t[2 * i] = SHUFFLE(m[2 * i], m[2 * i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
         t[2 * i + 1] = SHUFFLE(m[2 * i], m[2 * i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
@@ -288,37 +330,71 @@ INLINE void transpose(v8 *m) {
         m[i + 4] = SHUFFLE(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
     }
 }
+#else
+#if LANES == 4
+#define LOW_HALVES(a, b) SHUFFLE(a, b, 0, 4, 1, 5)
+#define HIGH_HALVES(a, b) SHUFFLE(a, b, 2, 6, 3, 7)
+#else
+#define LOW_HALVES(a, b) SHUFFLE(a, b, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23)
+#define HIGH_HALVES(a, b) SHUFFLE(a, b, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31)
+#endif
+/* Each step interleaves the first half of all rows with the second: after as many as GROUP has digits, rows are columns. */
+INLINE void transpose(vfloat *m) {
+    vfloat t[GROUP];
+    for (int digit = GROUP; digit > 1; digit /= 2) {
+        for (int i = 0; i < GROUP / 2; i++) {
+            t[2 * i] = LOW_HALVES(m[i], m[i + GROUP / 2]);
+            t[2 * i + 1] = HIGH_HALVES(m[i], m[i + GROUP / 2]);
+        }
+        for (int i = 0; i < GROUP; i++) m[i] = t[i];
+    }
+}
+#endif
 
-/* Columns start .. start + width of eight rows -> cells. */
-INLINE void to_cells(const float *const *row, int64_t start, int64_t width, v8 *cell) {
+/* Columns start .. start + width of a group's rows -> cells. */
+INLINE void to_cells(const float *const *row, int64_t start, int64_t width, vfloat *cell) {
     int64_t c = 0;
-    for (; c + 8 <= width; c += 8) {
-        v8 m[8];
+    for (; c + GROUP <= width; c += GROUP) {
+        vfloat m[GROUP];
         for (int r = 0; r < GROUP; r++) load(row[r] + start + c, &m[r]);
         transpose(m);
         for (int r = 0; r < GROUP; r++) cell[c + r] = m[r];
+    }
+    if (WORTH_A_VECTOR(width - c)) {
+        vfloat m[GROUP];
+        for (int r = 0; r < GROUP; r++) load_some(row[r] + start + c, width - c, 0, &m[r]);
+        transpose(m);
+        for (int r = 0; r < width - c; r++) cell[c + r] = m[r];
+        return;
     }
     for (; c < width; c++)
         for (int r = 0; r < GROUP; r++) ((float *)&cell[c])[r] = row[r][start + c];
 }
 
-/* Cells -> a tile of eight rows. */
-INLINE void to_rows(const v8 *cell, int64_t width, float (*row)[TILE]) {
+/* Cells -> a tile of a group's rows. */
+INLINE void to_rows(const vfloat *cell, int64_t width, float (*row)[TILE]) {
     int64_t c = 0;
-    for (; c + 8 <= width; c += 8) {
-        v8 m[8];
+    for (; c + GROUP <= width; c += GROUP) {
+        vfloat m[GROUP];
         for (int r = 0; r < GROUP; r++) m[r] = cell[c + r];
         transpose(m);
         for (int r = 0; r < GROUP; r++) store(row[r] + c, &m[r]);
+    }
+    if (WORTH_A_VECTOR(width - c)) {
+        vfloat m[GROUP];
+        for (int r = 0; r < GROUP; r++) m[r] = cell[c + (r < width - c ? r : 0)];
+        transpose(m);
+        for (int r = 0; r < GROUP; r++) store_some(row[r] + c, width - c, &m[r]);
+        return;
     }
     for (; c < width; c++)
         for (int r = 0; r < GROUP; r++) row[r][c] = ((const float *)&cell[c])[r];
 }
 
-/* exp(x - shift) of a tile of eight rows -> cells. Rows of `out` that are not NULL get a copy. With `weight`, a tile for each
+/* exp(x - shift) of a tile of a group's rows -> cells. Rows of `out` that are not NULL get a copy. With `weight`, a tile for each
    row, the sum of weight * (x - shift) is added to `dot`. */
 INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, const float *shift, float *const *out,
-                      const float *const *weight, d8 *dot, v8 *cell) {
+                      const float *const *weight, vdouble *dot, vfloat *cell) {
     float term[GROUP][TILE];
     const float *from[GROUP];
     for (int r = 0; r < GROUP; r++) {
@@ -335,11 +411,11 @@ INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, con
             store(to + i, &v);
         }
         if (i < width) {
-            load_tail(row[r] + start + i, width - i, 0, &v);
+            load_some(row[r] + start + i, width - i, 0, &v);
             v = v - shift[r];
-            if (weight) load_tail(weight[r] + i, width - i, 0, &by), sum += by * v;
+            if (weight) load_some(weight[r] + i, width - i, 0, &by), sum += by * v;
             exponential(&v);
-            memcpy(to + i, &v, (size_t)(width - i) * sizeof(float));
+            store_some(to + i, width - i, &v);
         }
         if (weight) (*dot)[r] += total(&sum);
     }
@@ -347,69 +423,19 @@ INLINE void exp_cells(const float *const *row, int64_t start, int64_t width, con
 }
 
 /* The sum of four cells, two or one. */
-INLINE void add_block(int size, const v8 *cell, v8 *sum) {
+INLINE void add_block(int size, const vfloat *cell, vfloat *sum) {
     *sum = size == 4 ? (cell[0] + cell[1]) + (cell[2] + cell[3]) : size == 2 ? cell[0] + cell[1] : cell[0];
-}
-
-INLINE int is_inner(const int32_t *level, int64_t v, int64_t n) { return v + 1 < n && level[v + 1] > level[v]; }
-
-INLINE int64_t deepest(const int32_t *level, int64_t n) {
-    int32_t most = 0;
-    for (int64_t v = 0; v < n; v++) most = level[v] > most ? level[v] : most;
-    return most;
 }
 
 INLINE void *cells(int64_t count, size_t size) {
     void *p;
-    return posix_memalign(&p, 64, (size_t)(count + 1) * size) ? NULL : p;
+    return posix_memalign(&p, 128, (size_t)(count + 1) * size) ? NULL : p;
 }
 
-typedef struct {
-    int32_t node, above; /* where it is; its parent's number among the inner nodes, which begin at 1 */
-} Place; /* of an inner node, or of leaves side by side */
-
-/* The places of a tree, each list in preorder and ended by a place at n: passes go through them without a branch that depends
-   on the tree. Leaves side by side, of the same parent and in the same tile, are in blocks of four, two and one. */
-enum { INNER, FOURS, TWOS, ONES, LISTS };
-
-typedef struct {
-    const Place *list[LISTS];
-    int64_t inner; /* how many inner nodes */
-} Places;
-
-#define PLACES(n) ((n) + LISTS + 2) /* room for all lists, behind two places that say where they begin */
-
-/* Fills the lists. Returns 0 when memory ran out. */
-static int list_places(const int32_t *level, int64_t n, Place *out) {
-    int32_t *last = calloc((size_t)(deepest(level, n) + 2), sizeof *last); /* inner node opened last, by level; 0 for none */
-    if (!last) return 0;
-    int32_t at[LISTS] = {0}, begin[LISTS] = {2};
-    for (int fill = 0; fill < 2; fill++) { /* first they are counted */
-        int32_t number = 0;
-        for (int32_t v = 0; v < n;) {
-            const int32_t above = last[level[v]];
-            if (is_inner(level, v, n)) {
-                last[level[v] + 1] = ++number;
-                if (fill) out[at[INNER]] = (Place){v, above};
-                at[INNER]++, v++;
-                continue;
-            }
-            int32_t end = v + 1;
-            while (end < n && end % TILE && level[end] == level[v] && !is_inner(level, end, n)) end++;
-            for (int k = FOURS; k <= ONES; k++)
-                for (const int32_t size = 8 >> k; end - v >= size; v += size, at[k]++)
-                    if (fill) out[at[k]] = (Place){v, above};
-        }
-        for (int k = INNER; k < LISTS && fill; k++) out[at[k]] = (Place){(int32_t)n, 0};
-        for (int k = FOURS; k < LISTS && !fill; k++) begin[k] = begin[k - 1] + at[k - 1] + 1;
-        memcpy(at, begin, sizeof at);
-    }
-    out[0] = (Place){begin[FOURS], begin[TWOS]};
-    out[1] = (Place){begin[ONES], begin[FOURS] - begin[INNER] - 1};
-    free(last);
-    return 1;
+/* What a sample's loss is multiplied by, where the label's weight is not in its table. */
+INLINE double scale_of(const Job *job, int64_t y) {
+    const double scale = job->reduction == 1 ? 1.0 / job->denominator : 1.0;
+    return job->weight && y != job->ignore ? scale * job->weight[y] : scale;
 }
 
-INLINE void open_places(const Place *p, Places *to) {
-    *to = (Places){{p + 2, p + p[0].node, p + p[0].above, p + p[1].node}, p[1].above};
-}
+INLINE double minus(double a, double b) { return a == b ? 0.0 : a - b; } /* -inf less -inf is 0 here */
