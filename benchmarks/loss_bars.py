@@ -2,6 +2,7 @@
 
     python benchmarks/loss_bars.py                 # the table; evidence/keep.py keeps it for the page
     python benchmarks/loss_bars.py --two-threads   # and two threads, which only a quiet machine can measure
+    python benchmarks/loss_bars.py --levels        # the kernel alone, with each kind of vectors this processor has
 
 A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits in the same
 round, and the median of those ratios is shown. One thread: processor time. Two threads: wall-clock time. Peers, which have no
@@ -16,6 +17,8 @@ from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
+import math
 import resource
 import statistics
 import time
@@ -32,6 +35,8 @@ import hace
 from hace import Hierarchy
 from hace.losses import kernels
 from hace.losses.base import HierarchicalLoss
+from hace.losses.kernels import extension
+from hace.losses.kernels.torch_internals import SingleLevelFunction
 
 QUICK_NODES = 2_000
 Build = Callable[[Hierarchy], HierarchicalLoss | Published | None]
@@ -75,7 +80,7 @@ def path_rows(one: float, two: float, smoothing: float, sums: bool = True) -> tu
     rows.append(Row("HACE + smoothing", lambda h: hace.HACELoss(h, 0.5, 0.1), smoothing))
     if sums:
         build = lambda h: hace.HACELoss(h, 0.5, outputs="paths")  # noqa: E731
-        rows.append(Row("HACE over path sums / HACE", build, 1.5, over=over_nodes))
+        rows.append(Row("HACE over path sums / HACE", build, 1.4, over=over_nodes))
         unseen = lambda h: hace.HACELoss(h, 0.5, unseen=0.3)  # noqa: E731
         rows.append(Row("HACE with the leave-one-out term / HACE", unseen, over=over_nodes))
     return tuple(rows)
@@ -95,7 +100,7 @@ def peer_rows() -> tuple[Row, ...]:
     return tuple(Row(name, build) for name, build in PEERS)
 
 
-class Nothing(torch.autograd.function._SingleLevelFunction):
+class Nothing(SingleLevelFunction):
     """Hands over a gradient that nobody has computed: what PyTorch's calls alone cost a loss of this kind."""
 
     @staticmethod
@@ -122,7 +127,7 @@ PLACES = (
         hace.cifar100_hierarchy,
         128,
         40,
-        (*path_rows(1.5, 1.5, 1.8), Row("an autograd function that does nothing", no_loss), *peer_rows()),
+        (*path_rows(1.0, 1.2, 1.15), Row("an autograd function that does nothing", no_loss), *peer_rows()),
     ),
     Place(
         "CIFAR-100, 120 nodes",
@@ -139,14 +144,14 @@ PLACES = (
         lambda: random_tree(1000),
         128,
         21,
-        (*path_rows(1.2, 1.3, 1.5), *distance_rows(3.0, 4.0), plain_row(5.0), *peer_rows()),
+        (*path_rows(1.0, 1.2, 1.3), *distance_rows(2.0, 2.0), plain_row(4.0), *peer_rows()),
     ),
     Place(
         "10,000 nodes",
         lambda: random_tree(10_000),
         128,
         7,
-        (*path_rows(0.7, 0.7, 1.1), *distance_rows(3.0, None), plain_row(3.5)),
+        (*path_rows(0.6, 0.7, 1.0), *distance_rows(2.0, None), plain_row(3.0)),
     ),
     Place(
         "16,344 nodes",
@@ -156,7 +161,7 @@ PLACES = (
         (Row("conditional softmax", hace.ConditionalSoftmaxLoss, 2.0),),
     ),
     Place(
-        "100,000 nodes", lambda: random_tree(100_000), 64, 5, (*path_rows(0.45, 0.45, 1.1), plain_row(3.0))
+        "100,000 nodes", lambda: random_tree(100_000), 64, 5, (*path_rows(0.45, 0.45, 1.0), plain_row(3.0))
     ),
     Place("DAG, 20,000 nodes", lambda: random_dag(20_000), 128, 5, (Row("HACE", over_nodes, 2.5),)),
     Place(
@@ -239,6 +244,36 @@ def table(threads: tuple[int, ...], *, quick: bool = False) -> str:
     return "\n".join(lines)
 
 
+LEVEL_ROWS = (
+    ("HACE", over_nodes),
+    ("HACE + smoothing", lambda h: hace.HACELoss(h, 0.5, 0.1)),
+    ("HXE", hace.HXELoss),
+    ("HACE over path sums", lambda h: hace.HACELoss(h, 0.5, outputs="paths")),
+    ("soft labels", hace.SoftLabelLoss),
+)
+
+
+def level_table() -> None:
+    """Prints microseconds of forward and backward by kind of vectors, the least of some rounds of processor time."""
+    levels = extension.module.levels()
+    keep_memory()
+    print(f"| loss | nodes | {' | '.join(levels)} |\n| --- | --- |{' --- |' * len(levels)}")
+    for nodes, (name, build) in itertools.product((120, 1_000, 10_000), LEVEL_ROWS):
+        h = hace.cifar100_hierarchy() if nodes == 120 else random_tree(nodes)
+        step, _ = steps_of(h, 128, build(h))
+        repeats = max(1, 1_000_000 // (128 * nodes))
+        least = dict.fromkeys(levels, math.inf)
+        for _, (place, level) in itertools.product(range(15), enumerate(levels)):
+            extension.module.use_level(place)
+            step()
+            began = time.process_time()
+            for _ in range(repeats):
+                step()
+            least[level] = min(least[level], (time.process_time() - began) / repeats)
+        extension.module.use_level(0)
+        print(f"| {name} | {nodes:,} | {' | '.join(f'{1e6 * t:,.0f}' for t in least.values())} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -246,7 +281,13 @@ def main() -> None:
     parser.add_argument(
         "--two-threads", action="store_true", help="rows of two threads too, on a quiet machine"
     )
+    parser.add_argument(
+        "--levels", action="store_true", help="the kernel with each kind of vectors this processor has"
+    )
     args = parser.parse_args()
+    if args.levels:
+        level_table()
+        return
     print(f"{kernels.status()}, torch {torch.__version__}, random logits (seed 0)\n")
     table((1, 2) if args.two_threads else (1,))
 
