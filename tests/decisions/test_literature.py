@@ -75,14 +75,19 @@ def test_hedging_is_the_reward_of_its_paper() -> None:
 
 
 @pytest.mark.parametrize("kind", ["dag", "ragged", "forest"])
-def test_hedging_decides_ties_alike_in_both_precisions(kind: str) -> None:
+@pytest.mark.parametrize(
+    ("rule", "options"), [("hedge", {}), ("threshold", {}), ("threshold", {"constrained": False})]
+)
+def test_ties_are_decided_alike_in_both_precisions(kind: str, rule: str, options: dict) -> None:
     """Few values of scores: nodes with the same leaves, or equally many alike, are tied but for rounding."""
     for seed in range(25):
         h = random_plain(kind, seed, 20).build()
         rng = np.random.default_rng(seed)
         z = torch.from_numpy((rng.normal(size=(40, h.num_leaves)) * 0.7).round() * 1.37)
         for t in (0.05, 0.21, 0.63):
-            answers = [predict(x, h, "hedge", threshold=t, outputs="leaves").nodes for x in (z, z.float())]
+            answers = [
+                predict(x, h, rule, threshold=t, outputs="leaves", **options).nodes for x in (z, z.float())
+            ]
             assert answers[0].tolist() == answers[1].tolist(), (seed, t)
 
 

@@ -39,14 +39,14 @@ _SILENT = (
     "No inner node has a mass of its own, so no answer can mean 'another of this group': with outputs over leaves, a group of "
     "one listed class has exactly that class's probability. Train a head over nodes, such as HCELoss(h, unseen=0.3)."
 )
-_EQUAL = 2.0**-20  # relative: values of hedge this close are equal
+_EQUAL = 2.0**-20  # relative: masses, and values of hedge, this close are equal
 _MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products that they compare
 
 
 def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
-    """From the root, always to the child of greatest mass: (B, L) nodes, and their log q*.
+    """From the root, always to the child of greatest mass, of equal ones the first: (B, L) nodes, and their log q*.
 
-    The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
+    Masses that single precision cannot tell apart are equal, so the precision of the scores decides nothing. The first column is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
     served = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)
@@ -62,13 +62,18 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
         walking, row, choice, value = children_of(log_q, hierarchy, at)
         best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
         # Ties go to the first child, that of least index.
-        places = torch.where(value == best[row], choice, len(log_q[0]))
+        places = torch.where(value >= _equal_from(best)[row], choice, len(log_q[0]))
         first = torch.full_like(walking, len(log_q[0])).scatter_reduce(0, row, places, "amin")
         at, mass = at.clone(), mass.clone()
-        at[walking], mass[walking] = first, best
+        at[walking], mass[walking] = first, log_q[walking, first]
         nodes.append(at)
         masses.append(mass)
     return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)
+
+
+def _equal_from(best: Tensor) -> Tensor:
+    """The least log-mass that counts as equal to the best: sums of equal masses round in their own order and precision."""
+    return best - _EQUAL * (1 + best.abs().clamp(max=1e4))
 
 
 def children_of(log_q: Tensor, hierarchy: Hierarchy, at: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -138,16 +143,18 @@ def best_by_information(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Te
     """The node of greatest mass for each number of leaves, falling, and its only children: (B, U) nodes, and their log q*.
 
     I(v) = -log2(share of the leaves under v) grows from column to column, but for an only child, which has the leaves of its
-    parent. Of equal masses the deeper node counts, then the first. The first column is the root, or -1 with log-mass 0,
-    the virtual root.
+    parent. Of masses that single precision cannot tell apart the deeper node counts, then the first. The first column is the
+    root, or -1 with log-mass 0, the virtual root.
     """
     order, sizes, chains, only = _information_groups(hierarchy, log_q.device)
     nodes = [order.new_full((len(log_q),), layout(hierarchy).walk_start)]
     masses = [log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))]
     for group, chain in zip(order.split(sizes), chains, strict=True):
-        best = log_q[:, group].max(dim=1)
-        nodes.append(group[best.indices])
-        masses.append(best.values)
+        those = log_q[:, group]
+        tied = those >= _equal_from(those.amax(dim=1, keepdim=True))
+        first = tied.int().argmax(dim=1, keepdim=True)
+        nodes.append(group[first.squeeze(1)])
+        masses.append(those.gather(1, first).squeeze(1))
         for _ in range(chain):
             nodes.append(only[nodes[-1]])
             masses.append(log_q.gather(1, nodes[-1][:, None]).squeeze(1))

@@ -409,8 +409,10 @@ static void level_rows(Share *share) {
 
 /* Ways between columns and nodes that follow lists: down a hierarchy, and from the leaves to their nodes. */
 
-/* From the top, always to the child of greatest mass, of equal ones the first; a leaf repeats. The children of node v are
-   `node[start[v]]` and on, `high[v]` of them; those of the virtual root, -1, are the last list. */
+/* From the top, always to the child of greatest mass, of equal ones, to TIED, the first; a leaf repeats. The children of node v
+   are `node[start[v]]` and on, `high[v]` of them; those of the virtual root, -1, are the last list. */
+#define TIED 0x1p-20f /* of logarithms, and relative to them: masses this close are equal but for rounding */
+
 static void walk_rows(Share *share) {
     const Job *job = share->job;
     const int64_t n = job->nodes, steps = job->best;
@@ -423,8 +425,14 @@ static void walk_rows(Share *share) {
             job->top[b * steps + j] = mass;
             const int64_t list = at < 0 ? n : at;
             const int64_t *child = job->node + job->start[list];
-            for (int64_t i = 0; i < job->high[list]; i++)
-                if (i == 0 || z[child[i]] > mass) at = child[i], mass = z[at];
+            const int64_t children = job->high[list];
+            if (!children) continue;
+            float best = z[child[0]];
+            for (int64_t i = 1; i < children; i++) best = z[child[i]] > best ? z[child[i]] : best;
+            const float size = fabsf(best) < 1e4f ? fabsf(best) : 1e4f;
+            int64_t first = 0;
+            while (z[child[first]] < best - TIED * (1 + size)) first++;
+            at = child[first], mass = z[at];
         }
     }
 }
