@@ -46,8 +46,8 @@ class NullStudy:
     seed_spread: float = 0.05  # in standard deviations of a sample's difficulty: about a point of accuracy
 
 
-PAIR = ("sce", "hace")
-FIVE = ("sce", "hace", "sce_paths", "conditional", "hxe_0.2")
+PAIR = ("cross_entropy", "hace")
+FIVE = ("cross_entropy", "hace", "cross_entropy_paths", "conditional_softmax", "hxe_0.2")
 STUDIES = (
     NullStudy("two methods", PAIR, 2),
     NullStudy("two methods", PAIR, 3),
@@ -60,7 +60,7 @@ STUDIES = (
     NullStudy("two methods, four datasets", PAIR, 5, datasets=4),
     NullStudy(
         "all labels and coarse ones",
-        ("sce", "hace", "sce_paths", "sce_drop"),
+        ("cross_entropy", "hace", "cross_entropy_paths", "cross_entropy_drop"),
         5,
         labels=(LabelsConfig(), COARSE),
     ),

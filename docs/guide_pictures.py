@@ -246,7 +246,8 @@ def gains() -> Figure:
     figure, axes = plt.subplots(figsize=(8.6, 3.6))
     for i, (dataset, colour) in enumerate(zip(names, (INK, TEAL, RED), strict=True)):
         both = [
-            [table.value(model=m, dataset=dataset, method=name) for m in models] for name in ("hace", "sce")
+            [table.value(model=m, dataset=dataset, method=name) for m in models]
+            for name in ("hace", "cross_entropy")
         ]
         values = np.subtract(*[np.array(v, dtype=float) for v in both])
         axes.bar(np.arange(len(models)) + 0.27 * (i - 1), values, 0.25, color=colour, label=names[dataset])

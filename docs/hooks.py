@@ -36,7 +36,7 @@ COMMENT = re.compile(r"^<!--(?:(?!-->)[^\n])*-->\n|<!--.*?-->", re.MULTILINE | r
 MATH = ".. math::"
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = ">>> "
-STUDY = ["demo", "--only", "method=sce,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
+STUDY = ["demo", "--only", "method=cross_entropy,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
 
 
 class MathParagraphs(Preprocessor):

@@ -62,7 +62,7 @@ FINE = (
     ("CIFAR-100, 40% wrong, anywhere", "cifar100-noisy-labels", "40% wrong anywhere"),
 )
 CURVES = {  # method and dilution in results: title and colour in the picture of rates
-    ("sce", ""): ("cross-entropy", "#555555"),
+    ("cross_entropy", ""): ("cross-entropy", "#555555"),
     ("hace", "0.2"): ("HACE, d = 0.2", "#7d2f1a"),
     ("hace", "0.5"): ("HACE, d = 0.5", "#b5563c"),
     ("hace", "0.7"): ("HACE, d = 0.7", "#e0a184"),
@@ -270,11 +270,16 @@ def by_rate() -> Figure:
                 means.setdefault(float(row["rate"]), []).append(float(row["top-1"]))
             rates = sorted(means)
             axis.plot(rates, [max(means[rate]) for rate in rates], "-", color=colour, lw=1.4, label=title)
-        for d, pairing, hace, sce in pairs_at(own, PRESET_RATE if optimiser == "adamw" else ""):
+        for d, pairing, hace, cross_entropy in pairs_at(own, PRESET_RATE if optimiser == "adamw" else ""):
             colour = CURVES["hace", d][1]
-            axis.plot(*zip(sce, hace, strict=True), "--", color=colour, lw=0.7, alpha=0.8)
+            axis.plot(*zip(cross_entropy, hace, strict=True), "--", color=colour, lw=0.7, alpha=0.8)
             axis.plot(*hace, "o" if pairing == "standard" else "D", color=colour, ms=5)
-            axis.plot(*sce, "o" if pairing == "standard" else "D", color=CURVES["sce", ""][1], ms=5)
+            axis.plot(
+                *cross_entropy,
+                "o" if pairing == "standard" else "D",
+                color=CURVES["cross_entropy", ""][1],
+                ms=5,
+            )
         axis.set_xscale("log")
         top = max(float(row["top-1"]) for row in own)
         axis.set_ylim(top - 30, top + 1.5)
@@ -303,7 +308,7 @@ def pairs_at(
         for row in own
     }
     return [
-        (d, pairing, at, place["sce", d if pairing == "standard" else "", pairing])
+        (d, pairing, at, place["cross_entropy", d if pairing == "standard" else "", pairing])
         for (method, d, pairing), at in place.items()
         if method == "hace"
     ]

@@ -33,7 +33,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.runs import Condition, method_title
 from hace.lab.runs.samples import has_siblings
 
-REFERENCE = "sce"
+REFERENCE = "cross_entropy"
 COLUMNS = (
     "labels", "method", "minus", "metric", "first", "second", "difference", "low", "high", "p", "holm", "comparisons",
     "detectable", "detectable (all)", "seeds", "over",
@@ -76,8 +76,8 @@ def pairs(results: Results, metric: Metric) -> Iterator[Pair]:
         for method in scores.methods.index:
             if alone is not None and alone is not scores:
                 yield Pair(metric, scores, method, alone, REFERENCE)
-            elif "sce_drop" in scores.methods.index and not method.endswith("_drop"):
-                yield Pair(metric, scores, method, scores, "sce_drop")
+            elif "cross_entropy_drop" in scores.methods.index and not method.endswith("_drop"):
+                yield Pair(metric, scores, method, scores, "cross_entropy_drop")
 
 
 def rows(results: Results, metric: Metric) -> Iterator[list[Any]]:

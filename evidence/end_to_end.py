@@ -42,19 +42,19 @@ WIDTH = 16
 RATE, TIMES = 0.12, (1 / 3, 1.0, 3.0)  # every method has these three rates
 FILES = ("train.bin", "test.bin", "train", "test")  # of the binary and of the Python version
 CLEAN = (
-    "sce",
+    "cross_entropy",
     "hace",
-    "sce_paths",
+    "cross_entropy_paths",
     "hace_paths",
     "hace_0.9",
-    "sce_smooth",
+    "cross_entropy_smooth",
     "hace_smooth",
-    "sce_soft10",
+    "soft_label_10",
     "hxe_0.2",
     "hace_shuffled",
-    "sce_paths_shuffled",
+    "cross_entropy_paths_shuffled",
 )
-MIXED = ("sce", "sce_paths", "hace", "hce", "conditional")
+MIXED = ("cross_entropy", "cross_entropy_paths", "hace", "hce", "conditional_softmax")
 FIRST = "cifar100_100"  # the dataset of `load_first`
 
 
@@ -159,7 +159,7 @@ def coarse(title: str, dataset: str, methods: tuple[str, ...], epochs: int) -> P
     )
 
 
-DROP = ("sce_drop",)
+DROP = ("cross_entropy_drop",)
 STUDIES = {
     "clean": {"clean": _CLEAN},
     "mixed": {

@@ -165,7 +165,7 @@ def recipe(dataset: str, model: str) -> TrainConfig:
 _CLEAN = Preset(
     "fine-tuning: all labels",
     "train",
-    ("sce", "hace", "soft_margin"),
+    ("cross_entropy", "hace", "soft_margin"),
     (NAME,),
     models=(MODEL,),
     seeds=3,
@@ -176,13 +176,13 @@ _CLEAN = Preset(
 _MIXED = replace(
     _CLEAN,
     title="fine-tuning: 80% of the labels known to their parent",
-    methods=("sce", "hace", "sce_paths"),
+    methods=("cross_entropy", "hace", "cross_entropy_paths"),
     labels=LabelGrid(coarse=(COARSE,)),
 )
 _DROPPED = replace(
     _MIXED,
     title="fine-tuning: the other 20%, as many steps",
-    methods=("sce_drop",),
+    methods=("cross_entropy_drop",),
     recipe=lambda dataset, model: replace(recipe(dataset, model), epochs=round(EPOCHS / (1 - COARSE))),
 )
 STUDIES = {"clean": {"clean": _CLEAN}, "coarse": {"mixed": _MIXED, "dropped": _DROPPED}}

@@ -38,6 +38,9 @@ from hace.lab.train.train import saved_step, train
 RECORDS = Path(__file__).parent / "results" / "from-scratch" / "runs"
 TREES = {"cub200": "cub200_hierarchy/cub_flat.parent-child.txt", "cars": "cars_resnet50/cars_make_line.csv"}
 EPOCHS = {"cub200": 40, "cars": 40, "cifar100": 20}
+# What methods are called in the names of runs, and were called in records, where that is not their key.
+RECORDED = {"cross_entropy": "sce", "cross_entropy_smooth": "sce_smooth"}
+KEYS = {recorded: key for key, recorded in RECORDED.items()}
 SHOWN = ("leaves", "accuracy by level, best node of the level", "accuracy by level, answer carried up")
 
 
@@ -55,7 +58,8 @@ class Planned:
     @property
     def name(self) -> str:
         """What its folder and its record are called."""
-        method = self.method if self.dilution is None else f"{self.method}-d{self.dilution:g}"
+        method = RECORDED.get(self.method, self.method)
+        method += "" if self.dilution is None else f"-d{self.dilution:g}"
         return f"{self.dataset}-{self.model}-{method}-lr{self.lr:.3g}-seed{self.seed}"
 
     def config(self, photos: Path, data: Path, work: Path) -> TrainConfig:
@@ -109,7 +113,7 @@ def _equal_rates(dataset: str, seeds: tuple[int, ...]) -> Iterator[Planned]:
     """Part A: cross-entropy beside HACE at equal rates, and the shuffled tree."""
     for seed in seeds:
         for lr in (0.2, 0.1):
-            yield Planned(dataset, "sce", None, lr, seed)
+            yield Planned(dataset, "cross_entropy", None, lr, seed)
             yield Planned(dataset, "hace", 0.5, lr, seed)
         yield Planned(dataset, "hace_shuffled", 0.5, 0.2, seed)
 
@@ -119,18 +123,18 @@ def _pairings(dataset: str, seed: int, base: float = 0.1) -> Iterator[Planned]:
     for d in (0.5, 0.2, 0.7):
         yield Planned(dataset, "hace", d, base, seed)
         yield Planned(dataset, "hace", d, base / d, seed)
-        yield Planned(dataset, "sce", None, base * d, seed)
-    yield Planned(dataset, "sce", None, base, seed)
+        yield Planned(dataset, "cross_entropy", None, base * d, seed)
+    yield Planned(dataset, "cross_entropy", None, base, seed)
 
 
 def _search(dataset: str, seed: int) -> Iterator[Planned]:
     """Part C: the same rates, in steps of two, for every method."""
     methods = (
-        ("sce", None),
+        ("cross_entropy", None),
         ("hace", 0.5),
         ("hace", 0.2),
         ("hace_shuffled", 0.5),
-        ("sce_smooth", None),
+        ("cross_entropy_smooth", None),
         ("hxe_0.2", None),
         ("soft_margin", None),
         ("hace", 0.7),

@@ -18,7 +18,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from from_scratch import EPOCHS, RECORDS, Planned, planned
+from from_scratch import EPOCHS, KEYS, RECORDS, Planned, planned
 
 from hace.lab.study.presets import METHODS
 from hace.metrics.intervals import paired_interval
@@ -64,9 +64,9 @@ class Setting(NamedTuple):
         return f"{head} d={self.dilution:g}{comma}{rest}"
 
 
-SCE, HACE, SHUFFLED = Setting("sce"), Setting("hace", 0.5), Setting("hace_shuffled", 0.5)
+CROSS_ENTROPY, HACE, SHUFFLED = Setting("cross_entropy"), Setting("hace", 0.5), Setting("hace_shuffled", 0.5)
 STYLES = {  # colour in pictures
-    SCE: "#555555",
+    CROSS_ENTROPY: "#555555",
     HACE: "#b5563c",
     Setting("hace", 0.2): "#7d2f1a",
     Setting("hace", 0.7): "#e0a184",
@@ -110,7 +110,13 @@ class Runs:
 def _documents() -> tuple[dict[str, Any], ...]:
     """All records, in the order of the protocol."""
     paths = (RECORDS / f"{run.name}.json" for run in planned())
-    return tuple(json.loads(path.read_text(encoding="utf-8")) for path in paths if path.exists())
+    return tuple(_read(path) for path in paths if path.exists())
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A record, with the key of its method."""
+    document = json.loads(path.read_text(encoding="utf-8"))
+    return document | {"method": KEYS.get(document["method"], document["method"])}
 
 
 def top1(run: Mapping[str, Any]) -> float:
@@ -212,7 +218,7 @@ def equal_rates(runs: Runs) -> list[dict[str, Any]]:
     """Two methods at the same rate: top-1, the paired difference with its interval, top-5 and severity."""
     rows = []
     for setting in runs.settings():
-        for minus in (SCE, SHUFFLED) if setting.method == "hace" else (SCE,):
+        for minus in (CROSS_ENTROPY, SHUFFLED) if setting.method == "hace" else (CROSS_ENTROPY,):
             for rate in runs.rates(setting):
                 seeds = runs.together(setting, minus, rate)
                 if setting != minus and seeds:
@@ -247,8 +253,8 @@ def by_rank(runs: Runs) -> list[dict[str, Any]]:
     """Accuracy at every rank by the node of the highest mass, after the last epoch."""
     rows = []
     for rate in RATES:
-        shown = [s for s in (SCE, HACE, SHUFFLED) if runs.at(s, rate)]
-        for setting in shown if SCE in shown and HACE in shown else ():
+        shown = [s for s in (CROSS_ENTROPY, HACE, SHUFFLED) if runs.at(s, rate)]
+        for setting in shown if CROSS_ENTROPY in shown and HACE in shown else ():
             own = runs.at(setting, rate)
             values = [[100 * v for v in run["metrics"][BY_RANK].values()] for run in own.values()]
             texts = [f"{mean(column):.2f}" for column in zip(*values, strict=True)]
@@ -268,14 +274,14 @@ def groups(runs: Runs) -> list[dict[str, Any]]:
     above = json.loads(path.read_text(encoding="utf-8"))["ancestors"][rank]
     group = np.frombuffer(zlib.decompress(base64.b64decode(above)), "<i2")
     for rate in RATES:
-        seeds = runs.together(HACE, SCE, rate)
+        seeds = runs.together(HACE, CROSS_ENTROPY, rate)
         if not seeds:
             continue
         gaps = []
         for seed in seeds:
             ours, theirs = (
                 _unpacked(runs.at(setting, rate)[seed]["right_at_levels"][rank], runs.at(setting, rate)[seed])
-                for setting in (HACE, SCE)
+                for setting in (HACE, CROSS_ENTROPY)
             )
             gaps.append([float((ours - theirs)[group == one].mean()) for one in np.unique(group)])
         gap = np.mean(gaps, axis=0)
@@ -298,10 +304,11 @@ def printed() -> list[dict[str, Any]]:
     table = paper_tables()["best_to_best"]
     rows = []
     for dataset, title in PAPER_DATA.items():
-        hace, sce = (
-            table.value(model="resnet18", dataset=dataset, method=method) for method in ("hace", "sce")
+        hace, cross_entropy = (
+            table.value(model="resnet18", dataset=dataset, method=method)
+            for method in ("hace", "cross_entropy")
         )
-        rows.append(_best_row("paper", title, hace, sce, "6 and 4"))
+        rows.append(_best_row("paper", title, hace, cross_entropy, "6 and 4"))
     return rows
 
 
@@ -314,15 +321,26 @@ def best_runs(runs: Runs) -> list[dict[str, Any]]:
             for setting, rate in _papers_six()
             if (run := runs.at(setting, rate).get(seed)) is not None
         ]
-        sce = [top1(run) for rate in _papers_four() if (run := runs.at(SCE, rate).get(seed)) is not None]
-        if hace and sce:
-            title, behind = f"{DATA[runs.dataset]}, seed {seed}", f"{len(hace)} of 6 and {len(sce)} of 4"
-            rows.append(_best_row("ours", title, max(hace), max(sce), behind))
+        cross_entropy = [
+            top1(run)
+            for rate in _papers_four()
+            if (run := runs.at(CROSS_ENTROPY, rate).get(seed)) is not None
+        ]
+        if hace and cross_entropy:
+            title, behind = (
+                f"{DATA[runs.dataset]}, seed {seed}",
+                f"{len(hace)} of 6 and {len(cross_entropy)} of 4",
+            )
+            rows.append(_best_row("ours", title, max(hace), max(cross_entropy), behind))
     return rows
 
 
-def _best_row(who: str, data: str, hace: float, sce: float, runs: str) -> dict[str, Any]:
-    numbers = {"HACE": f"{hace:.2f}", "cross-entropy": f"{sce:.2f}", "HACE minus it": f"{hace - sce:+.2f}"}
+def _best_row(who: str, data: str, hace: float, cross_entropy: float, runs: str) -> dict[str, Any]:
+    numbers = {
+        "HACE": f"{hace:.2f}",
+        "cross-entropy": f"{cross_entropy:.2f}",
+        "HACE minus it": f"{hace - cross_entropy:+.2f}",
+    }
     return {"whose": who, "data": data, **numbers, "runs": runs}
 
 
@@ -333,7 +351,7 @@ def _papers_six() -> list[tuple[Setting, float]]:
 
 
 def _papers_four() -> list[float]:
-    return [BASE, *(learning_rates("sce", BASE, d, "standard") for d in DILUTIONS)]
+    return [BASE, *(learning_rates("cross_entropy", BASE, d, "standard") for d in DILUTIONS)]
 
 
 def pairs(runs: Runs) -> list[dict[str, Any]]:
@@ -342,7 +360,7 @@ def pairs(runs: Runs) -> list[dict[str, Any]]:
     for pairing in PAIRINGS:
         for d in DILUTIONS:
             ours = runs.at(Setting("hace", d), learning_rates("hace", BASE, d, pairing))
-            theirs = runs.at(SCE, learning_rates("sce", BASE, d, pairing))
+            theirs = runs.at(CROSS_ENTROPY, learning_rates("cross_entropy", BASE, d, pairing))
             seeds = sorted(ours.keys() & theirs.keys())
             if seeds:
                 gap = paired_interval(100 * right(ours, seeds), 100 * right(theirs, seeds))
@@ -392,7 +410,7 @@ def frozen() -> list[dict[str, Any]]:
     own = {run["id"]: top1(run) for run in _documents() if run["status"] == "finished"}
     found: dict[tuple[str, Setting, float], list[tuple[float, float]]] = defaultdict(list)
     for path in sorted((RESULTS / "frozen").glob("*.json")):
-        probe = json.loads(path.read_text(encoding="utf-8"))
+        probe = _read(path)
         key = probe["dataset"], Setting(probe["method"], probe["dilution"]), probe["lr"]
         found[key].append((own[probe["id"]], 100 * probe["top-1"]))
     return [
@@ -439,11 +457,11 @@ def picture(everything: Sequence[Runs]) -> Figure:
 
 def curves_at(runs: Runs) -> tuple[float, dict[Setting, list[Any]]]:
     """The rate whose curves are shown, and the curves at it: of the seeds that cross-entropy and HACE share, once they share any."""
-    rate = next((rate for rate in (0.2, 0.1) if runs.together(SCE, HACE, rate)), 0.2)
-    seeds = runs.together(SCE, HACE, rate)
+    rate = next((rate for rate in (0.2, 0.1) if runs.together(CROSS_ENTROPY, HACE, rate)), 0.2)
+    seeds = runs.together(CROSS_ENTROPY, HACE, rate)
     found = {
         setting: [run["curve"] for seed, run in runs.at(setting, rate).items() if not seeds or seed in seeds]
-        for setting in (SCE, HACE, SHUFFLED)
+        for setting in (CROSS_ENTROPY, HACE, SHUFFLED)
     }
     return rate, {setting: curves for setting, curves in found.items() if curves}
 
@@ -469,12 +487,12 @@ def draw_ranks(axis: Axes, runs: Runs) -> None:
     _, found = curves_at(runs)
     shades = ("#12766f", "#5aa7a0", "#b5563c", "#7d2f1a")
     for rank, (name, colour) in enumerate(zip(RANKS[runs.dataset], shades, strict=False)):
-        for setting, line in ((HACE, "-"), (SCE, "--")):
+        for setting, line in ((HACE, "-"), (CROSS_ENTROPY, "--")):
             if setting not in found:
                 continue
             epochs, values = mean_curve(found[setting], lambda point, rank=rank: point["levels"][rank])
             axis.plot(epochs, values, line, color=colour, lw=1.2)
-            if setting == SCE:
+            if setting == CROSS_ENTROPY:
                 axis.annotate(
                     name,
                     (epochs[-1], values[-1]),
@@ -506,8 +524,11 @@ def draw_rates(axis: Axes, runs: Runs) -> None:
             axis.plot(rates, means, "-", color=colour, lw=1.2, label=setting.title)
     for pairing in PAIRINGS:
         for d in DILUTIONS:
-            rates = (learning_rates("sce", BASE, d, pairing), learning_rates("hace", BASE, d, pairing))
-            both = (runs.at(SCE, rates[0]), runs.at(Setting("hace", d), rates[1]))
+            rates = (
+                learning_rates("cross_entropy", BASE, d, pairing),
+                learning_rates("hace", BASE, d, pairing),
+            )
+            both = (runs.at(CROSS_ENTROPY, rates[0]), runs.at(Setting("hace", d), rates[1]))
             if all(both):
                 ends = [mean(map(top1, found.values())) for found in both]
                 mark = "o" if pairing == "standard" else "D"

@@ -27,7 +27,7 @@ from hace.lab.serve.load_run import Trained, load_trained
 
 TARGET = RECORDS.parent / "frozen"
 DECAYS = (1e-4, 1e-3, 1e-2)
-METHODS_PROBED = ("sce", "hace", "hace_shuffled")
+METHODS_PROBED = ("cross_entropy", "hace", "hace_shuffled")
 
 
 def main() -> None:

@@ -41,7 +41,7 @@ BASE_RATES = {  # half decades: three decades for each optimiser
 NAMES = {"cub200": "CUB-200", "clinc150": "CLINC150", "cifar100": "CIFAR-100", "cars": "Cars"}
 PRINTED = {"nabirds": "NABirds", "aircraft": "FGVC-Aircraft", "cifar100": "CIFAR-100"}
 ENDED = ("finished", "diverged")
-CONFIRMED = "sce,hace,hace_tuned,sce_paths,sce_paths_0.5,soft_margin"
+CONFIRMED = "cross_entropy,hace,hace_tuned,cross_entropy_paths,cross_entropy_paths_0.5,soft_margin"
 SITUATIONS = ("", "5 a class", "5 a class + parent", "40% wrong within parent")
 
 
@@ -123,8 +123,8 @@ def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
     elif what == "paper":
         for optimizer, rates in BASE_RATES.items():
             for rate in rates:
-                yield _study(part, f"{optimizer}-{rate:g}", data, work, "paper-probe", "--methods", "sce,hace", "--seeds", "5",
-                             "--epochs-scale", str(SETS[name].epochs / 30), "--base-rate", str(rate), "--set",
+                yield _study(part, f"{optimizer}-{rate:g}", data, work, "paper-probe", "--methods", "cross_entropy,hace",
+                             "--seeds", "5", "--epochs-scale", str(SETS[name].epochs / 30), "--base-rate", str(rate), "--set",
                              f"optimizer={optimizer}")  # fmt: skip
     else:
         for by in ("labels", "truth"):
@@ -297,9 +297,12 @@ def pairings(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
                 (r["method"], _plain(r["dilution"]), r["pairing"]): 100 * _number(r["top-1"]) for r in same
             }
             hace = {k[1:]: v for k, v in top1.items() if k[0] == "hace"}
-            sce = {k[1:]: v for k, v in top1.items() if k[0] == "sce"}
-            pairs = [v - (sce[d, p] if p == "standard" else sce["", p]) for (d, p), v in hace.items()]
-            best.append((max(sce.values()), max(hace.values())))
+            cross_entropy = {k[1:]: v for k, v in top1.items() if k[0] == "cross_entropy"}
+            pairs = [
+                v - (cross_entropy[d, p] if p == "standard" else cross_entropy["", p])
+                for (d, p), v in hace.items()
+            ]
+            best.append((max(cross_entropy.values()), max(hace.values())))
             gains.append(mean(pairs))
             ahead.append(sum(gain > 0 for gain in pairs))
         shown.append({
@@ -321,11 +324,13 @@ def beside_printed(runs: list[dict[str, str]]) -> list[dict[str, str]]:
         row = {"d": f"{d:g}", "pairing": pairing}
         for data, title in PRINTED.items():
             pair = {"dataset": data, "dilution": d, "pairing": pairing}
-            hace, sce = (printed.value(**pair, method=method) for method in ("hace", "sce"))
-            row[f"paper: {title}"] = f"{hace - sce:+.2f}"
+            hace, cross_entropy = (
+                printed.value(**pair, method=method) for method in ("hace", "cross_entropy")
+            )
+            row[f"paper: {title}"] = f"{hace - cross_entropy:+.2f}"
         for data in dict.fromkeys(r["data"] for r in ours):
-            sce = top1[data, "sce", f"{d:g}" if pairing == "standard" else "", pairing]
-            row[f"ours: {NAMES[data]}"] = f"{top1[data, 'hace', f'{d:g}', pairing] - sce:+.2f}"
+            cross_entropy = top1[data, "cross_entropy", f"{d:g}" if pairing == "standard" else "", pairing]
+            row[f"ours: {NAMES[data]}"] = f"{top1[data, 'hace', f'{d:g}', pairing] - cross_entropy:+.2f}"
         rows.append(row)
     means = {name: f"{mean(float(row[name]) for row in rows):+.2f}" for name in list(rows[0])[2:]}
     return [*rows, {"d": "mean", "pairing": "", **means}]
@@ -355,19 +360,19 @@ def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     shown = []
     for (data, optimiser), found in _grouped(rows, ("data", "optimiser")).items():
         seeds = [{row["seed"] for row in same} for same in _grouped(found, ("base rate",)).values()]
-        most = max(row["rate"] for row in found if row["method"] == "sce")
+        most = max(row["rate"] for row in found if row["method"] == "cross_entropy")
         own = [r for r in found if r["seed"] in set.intersection(*seeds) and r["rate"] <= most]
-        sce = _best([row for row in own if row["method"] == "sce"])
+        cross_entropy = _best([row for row in own if row["method"] == "cross_entropy"])
         for d, same in _grouped([row for row in own if row["method"] == "hace"], ("dilution",)).items():
             hace = _best(same)
-            gaps = [100 * (hace[seed][0] - sce[seed][0]) for seed in sce]
-            milder = [hace[seed][1] - sce[seed][1] for seed in sce]
+            gaps = [100 * (hace[seed][0] - cross_entropy[seed][0]) for seed in cross_entropy]
+            milder = [hace[seed][1] - cross_entropy[seed][1] for seed in cross_entropy]
             shown.append({
                 "data": data, "optimiser": optimiser, "d": d[0],
-                "cross-entropy": f"{100 * mean(v[0] for v in sce.values()):.2f}",
+                "cross-entropy": f"{100 * mean(v[0] for v in cross_entropy.values()):.2f}",
                 "HACE": f"{100 * mean(v[0] for v in hace.values()):.2f}", **_difference(gaps),
                 "severity": f"{mean(milder):+.3f}", "seeds": len(gaps),
-                "rates of cross-entropy": len({r["rate"] for r in own if r["method"] == "sce"}),
+                "rates of cross-entropy": len({r["rate"] for r in own if r["method"] == "cross_entropy"}),
                 "rates of HACE": len({r["rate"] for r in same}),
             })  # fmt: skip
     return shown

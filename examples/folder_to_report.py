@@ -33,7 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
     hace(["features", "--data", "folders", "--data-root", "photos", *model, "--out", "features"])
     small = [
         "--methods",
-        "sce,hace",
+        "cross_entropy,hace",
         "--seeds",
         "1",
         "--rates",

@@ -138,7 +138,7 @@ CASES: dict[str, Case] = {
     "hace_smooth": _hace(dilution=0.3, label_smoothing=0.2),
     "hace_soft": _hace(dilution=0.7, soft_label_beta=4.0),
     "hace_soft_depth": _hace(dilution=0.2, soft_label_beta=2.0, distance="lca_depth"),
-    "ancestral": _hace("ancestral_smoothing", dilution=0.5),
+    "ancestral_smoothing": _hace("ancestral_smoothing", dilution=0.5),
     "ancestral_smooth": _hace("ancestral_smoothing", dilution=0.4, label_smoothing=0.1),
     "hace_leaves": _hace("hace_leaves", "leaves", dilution=0.5),
     "hace_leaves_smooth": _hace("hace_leaves", "leaves", dilution=0.6, label_smoothing=0.1),

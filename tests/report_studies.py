@@ -122,8 +122,8 @@ def paper_records(
         ("hace", 0.2, "standard", 1.0, 2.0, "finished"),
         ("hace", 0.2, "adjusted", 5.0, 3.0, "finished"),
         ("hace", 0.5, "adjusted", 2.0, 1.0, "diverged"),
-        ("sce", 0.2, "standard", 0.2, 1.5, "finished"),
-        ("sce", None, "adjusted", 1.0, 2.5, "finished"),
+        ("cross_entropy", 0.2, "standard", 0.2, 1.5, "finished"),
+        ("cross_entropy", None, "adjusted", 1.0, 2.5, "finished"),
         ("hxe_0.2", None, None, 1.0, 1.0, "diverged"),
     ]
     for seed in (0, 1):
@@ -133,9 +133,9 @@ def paper_records(
             records.append(
                 Record(key, "final", lr, make_run(folder, hierarchy, config, dataset, skill, status=status))
             )
-        failed = ConfigurationKey("paper", dataset, model, "sce_soft10", None, None, seed)
+        failed = ConfigurationKey("paper", dataset, model, "soft_label_10", None, None, seed)
         records.append(Record(failed, "final", 1.0, None, error="ValueError: out of <memory> & 'luck'"))
-        records.append(Record(replace(failed, method="sce_soft30"), "final", 1.0, None))
+        records.append(Record(replace(failed, method="soft_label_30"), "final", 1.0, None))
     return records
 
 
@@ -173,8 +173,8 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     document = {
         "format": 2,
         "preset": "demo",
-        "command": "hace study demo --methods sce,hace --seeds 2 --out STUDY",
-        "choices": {"methods": ["sce", "hace"], "seeds": 2},
+        "command": "hace study demo --methods cross_entropy,hace --seeds 2 --out STUDY",
+        "choices": {"methods": ["cross_entropy", "hace"], "seeds": 2},
         "runs": "runs",
         "data": known,
         "configurations": [configuration.to_dict() for configuration in configurations],
@@ -193,4 +193,6 @@ def row(table: Table, *names: str) -> dict[str, Entry]:
 
 def page_with(*blocks: Any, **parts: Any) -> str:
     """A page with these blocks."""
-    return to_page(Document("t", [], sections=[Section("s", "s", blocks)], **parts), ("hace", "sce"), "1")
+    return to_page(
+        Document("t", [], sections=[Section("s", "s", blocks)], **parts), ("hace", "cross_entropy"), "1"
+    )

@@ -62,7 +62,7 @@ def study_options(folder: Path, *more: str) -> list[str]:
     options = plants_study(folder)
     options += [
         "--methods",
-        "sce,hace,sce_paths,conditional",
+        "cross_entropy,hace,cross_entropy_paths,conditional_softmax",
         "--rates",
         "1,8",
         "--seeds",

@@ -157,13 +157,13 @@ def test_the_picture_of_every_method_names_all_it_should() -> None:
 def test_a_study_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "evidence")  # as for a script
     run = importlib.import_module("run")
-    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}))
+    results = Results(fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4}))
     kept = [table.id for table in run.kept_tables(results)]
     assert any(name.startswith("methods-") for name in kept), kept
 
 
 def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
-    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4, "hxe_0.2": 1.9}))
+    results = Results(fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4, "hxe_0.2": 1.9}))
     top1, hf1 = (next(m for m in HEADLINES if m.title == title) for title in ("top-1", "hF1"))
     rows = effects_of(results, top1)
     assert [(row["method"], row["minus"]) for row in rows] == [
@@ -171,7 +171,7 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
         ("HXE α=0.2", "cross-entropy"),
     ]
     (scores,) = results.scores.values()
-    gaps = {m: scores.difference(m, "sce", top1) for m in ("hace", "hxe_0.2")}
+    gaps = {m: scores.difference(m, "cross_entropy", top1) for m in ("hace", "hxe_0.2")}
     expected = compared_together({m: gap.interval for m, gap in gaps.items() if gap is not None})
     assert [row["holm"] for row in rows] == [f"{one.adjusted:.2g}" for one in expected.values()]
     assert {row["comparisons"] for row in rows} == {"2"}
@@ -181,15 +181,15 @@ def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
     over_seeds = effects_of(results, ece)
     assert {row["over"] for row in over_seeds} == {effects.SEEDS}
     p = [float(str(row["p"])) for row in over_seeds]
-    gaps = {m: scores.difference(m, "sce", ece) for m in ("hace", "hxe_0.2")}
+    gaps = {m: scores.difference(m, "cross_entropy", ece) for m in ("hace", "hxe_0.2")}
     intervals = [gap.interval for gap in gaps.values() if gap is not None]
     assert p == pytest.approx([p_value(interval) for interval in intervals], rel=0.05)
-    assert {interval.freedom for interval in intervals} == {len(scores.finished("sce")) - 1}
+    assert {interval.freedom for interval in intervals} == {len(scores.finished("cross_entropy")) - 1}
     assert [float(str(row["holm"])) for row in over_seeds] == pytest.approx(holm(p), rel=0.05)
 
 
 def test_distance_and_hf1_are_one_quantity_where_all_leaves_are_equally_deep(tmp_path: Path) -> None:
-    results = Results(fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}))
+    results = Results(fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4}))
     (scores,) = results.scores.values()
     assert scores.hierarchy is not None
     depths = scores.hierarchy.depths[scores.hierarchy.leaf_nodes]
@@ -197,7 +197,7 @@ def test_distance_and_hf1_are_one_quantity_where_all_leaves_are_equally_deep(tmp
     found = {}
     for title in ("HD@1", "hF1"):
         metric = next(m for m in HEADLINES if m.title == title)
-        gap = scores.difference("hace", "sce", metric)
+        gap = scores.difference("hace", "cross_entropy", metric)
         assert gap is not None
         found[title] = gap.interval
     assert p_value(found["HD@1"]) == pytest.approx(p_value(found["hF1"]), rel=1e-9)
@@ -310,7 +310,7 @@ def test_the_papers_pairs_and_the_same_rates(monkeypatch: pytest.MonkeyPatch) ->
     protocol = importlib.import_module("protocol")
     rows = []
     for seed in (0, 1):
-        for method, diluted in (("hace", True), ("sce", False)):
+        for method, diluted in (("hace", True), ("cross_entropy", False)):
             for run in fixed_runs(diluted, 0.01):
                 about = {
                     "data": "birds",
@@ -346,9 +346,9 @@ def test_the_papers_pairs_are_beside_the_printed_ones(
     monkeypatch.syspath_prepend(ROOT / "evidence")
     protocol = importlib.import_module("protocol")
     setting = {"data": "cars", "optimiser": "adamw", "base rate": "0.003"}
-    runs = [{**setting, "method": "sce", "dilution": "", "pairing": "adjusted", "top-1": "50"}]
+    runs = [{**setting, "method": "cross_entropy", "dilution": "", "pairing": "adjusted", "top-1": "50"}]
     for d in ("0.2", "0.5", "0.7"):
-        runs += [{**setting, "method": "sce", "dilution": d, "pairing": "standard", "top-1": "40"}]
+        runs += [{**setting, "method": "cross_entropy", "dilution": d, "pairing": "standard", "top-1": "40"}]
         for pairing in ("standard", "adjusted"):
             runs += [{**setting, "method": "hace", "dilution": d, "pairing": pairing, "top-1": "51"}]
     rows = protocol.beside_printed(runs)

@@ -14,11 +14,11 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 RIGHT = {  # of eight test photos, by method, rate and seed
-    ("sce", 0.2, 0): [1, 0, 0, 0, 0, 0, 0, 0],
+    ("cross_entropy", 0.2, 0): [1, 0, 0, 0, 0, 0, 0, 0],
     ("hace", 0.2, 0): [1, 1, 0, 0, 0, 0, 0, 0],
-    ("sce", 0.2, 1): [1, 1, 0, 0, 0, 0, 0, 0],
+    ("cross_entropy", 0.2, 1): [1, 1, 0, 0, 0, 0, 0, 0],
     ("hace", 0.2, 1): [1, 1, 1, 1, 0, 0, 0, 0],
-    ("sce", 0.1, 0): [1, 1, 1, 0, 0, 0, 0, 0],
+    ("cross_entropy", 0.1, 0): [1, 1, 1, 0, 0, 0, 0, 0],
     ("hace", 0.1, 1): [1, 0, 0, 0, 0, 0, 0, 0],  # without cross-entropy at its seed
 }
 
@@ -42,18 +42,20 @@ def test_every_run_is_planned_once_and_what_answers_the_question_comes_first(pag
     names = [run.name for run in runs]
     assert len(set(names)) == len(names)
     assert [(run.method, run.lr, run.seed) for run in runs[:3]] == [
-        ("sce", 0.2, 0),
+        ("cross_entropy", 0.2, 0),
         ("hace", 0.2, 0),
-        ("sce", 0.1, 0),
+        ("cross_entropy", 0.1, 0),
     ]
     birds = {(run.method, run.dilution, round(run.lr, 3)) for run in runs if run.dataset == "cub200"}
     six = {("hace", setting.dilution, round(rate, 3)) for setting, rate in page._papers_six()}
-    four = {("sce", None, round(rate, 3)) for rate in page._papers_four()}
+    four = {("cross_entropy", None, round(rate, 3)) for rate in page._papers_four()}
     assert (len(six), len(four)) == (6, 4)
     assert six | four <= birds
     fair = {run for run in runs if (run.dataset, run.seed) == ("cars", 2) and run.lr in page.RATES}
     assert {(run.method, run.dilution, run.lr) for run in fair} >= {
-        (method, None, rate) for method in ("sce", "sce_smooth", "soft_margin") for rate in page.RATES
+        (method, None, rate)
+        for method in ("cross_entropy", "cross_entropy_smooth", "soft_margin")
+        for rate in page.RATES
     }
 
 

@@ -68,7 +68,7 @@ def workloads(place: Path) -> dict[str, Workload]:
     weights = save_weights(VIT, place / "vit.safetensors", img_size=SIZE)
     settings = arguments(epochs=30, checkpoint_steps=4, validation=0.2, ema_decay=0.9, mixup_alpha=0.3)
     loader = arguments(epochs=2, checkpoint_steps=1, image_size=48, workers=2)
-    study = [*plants_study(place), "--methods", "sce,hace", "--rates", "1,8", "--seeds", "1"]
+    study = [*plants_study(place), "--methods", "cross_entropy,hace", "--rates", "1,8", "--seeds", "1"]
     study += ["--only", "dilution=0.5,None"]
     probe = "probe --data synthetic-features --loss cross_entropy,hace --lr 1,2,4 --epochs 40".split()
     # The sockets of Ray must have short names.

@@ -65,7 +65,7 @@ class Study(Choices):
         ConfigError: A value is out of range, or there is no such study.
 
     Example:
-        >>> study = Study("demo", only={"method": "hace,sce"}, seeds=2)
+        >>> study = Study("demo", only={"method": "hace,cross_entropy"}, seeds=2)
         >>> study.out, len(study.plan().configurations)
         ('hace-demo', 8)
     """
@@ -170,11 +170,11 @@ class Study(Choices):
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
         rows = prices(draft(self.out, plan._replace(configurations=configurations), self, survey, self.runs))
         print(
-            f"{'dataset':<14} {'model':<14} {'method':<20} {'runs':>6} {'done':>6}  time, one after another"
+            f"{'dataset':<14} {'model':<14} {'method':<28} {'runs':>6} {'done':>6}  time, one after another"
         )
         for row in rows:
             time = duration(row.seconds) + ("" if row.measured else " (rough)")
-            print(f"{row.dataset:<14} {row.model:<14} {row.method:<20} {row.runs:>6,} {row.done:>6,}  {time}")
+            print(f"{row.dataset:<14} {row.model:<14} {row.method:<28} {row.runs:>6,} {row.done:>6,}  {time}")
         measured = all(row.measured for row in rows)
         runs, done = sum(row.runs for row in rows), sum(row.done for row in rows)
         rest = f"{'about' if measured else 'at least'} {duration(sum(row.seconds for row in rows))}"

@@ -34,8 +34,8 @@ def test_the_demo(tmp_path: Path) -> None:
     keys = [record.key for record in finals]
     assert {key.seed for key in keys} == {0, 1, 2, 3, 4}
     assert {key.labels for key in keys} == {"", "80% parent"}
-    assert {key.method for key in keys if not key.labels} >= {"hace", "sce", "hace_shuffled"}
-    assert {key.method for key in keys if key.labels} >= {"hace", "sce", "sce_drop"}
+    assert {key.method for key in keys if not key.labels} >= {"hace", "cross_entropy", "hace_shuffled"}
+    assert {key.method for key in keys if key.labels} >= {"hace", "cross_entropy", "cross_entropy_drop"}
     assert all(0.5 < (record.top1 or 0) < 0.9 for record in finals)  # neither too hard nor too easy
     errors = [record.metric("calibration error (ECE) by level", "animal") for record in finals]
     assert (
@@ -61,7 +61,16 @@ def test_the_demo(tmp_path: Path) -> None:
 def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The demo's study with two seeds and few methods: what it asks, its answers and its page."""
     out = tmp_path / "demo"
-    options = ["--seeds", "2", "--only", "method=sce,hace,sce_drop", "--rates", "4", "--workers", "1"]
+    options = [
+        "--seeds",
+        "2",
+        "--only",
+        "method=cross_entropy,hace,cross_entropy_drop",
+        "--rates",
+        "4",
+        "--workers",
+        "1",
+    ]
     assert main(["study", "demo", *options, "--out", str(out)]) == 0
     assert main(["report", str(out)]) == 0
     said = capsys.readouterr().out
@@ -69,8 +78,8 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "animals: are coarse labels worth using?" in said
     finals = [record for record in read_study(out).records() if record.stage == "final"]
     assert {(record.key.method, record.key.labels) for record in finals} == {
-        *(("sce", ""), ("hace", "")),
-        *(("sce", "80% parent"), ("hace", "80% parent"), ("sce_drop", "80% parent")),
+        *(("cross_entropy", ""), ("hace", "")),
+        *(("cross_entropy", "80% parent"), ("hace", "80% parent"), ("cross_entropy_drop", "80% parent")),
     }
     assert all(record.status == "finished" for record in finals)
     assert (out / "report" / "report.html").is_file()
@@ -87,7 +96,7 @@ def test_a_small_demo(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     scores = Results(study.records()).scores[Condition("fair", "animals", "features", "80% parent")]
     h, answered = scores.hierarchy, []
     assert h is not None
-    for run in scores.finished("sce")[
+    for run in scores.finished("cross_entropy")[
         "run"
     ]:  # the guarantee, by loops: half of the samples answer for the others
         ladder = run_ladder(run.predictions(), h)

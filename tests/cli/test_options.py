@@ -43,10 +43,14 @@ def test_lists_take_commas_and_options_of_the_command_are_apart() -> None:
     assert (values["lr"], values["loss"], values["seeds"]) == ((4.0, 8.0), ("hace:dilution=0.3", "hxe"), 2)
     assert values["given"] == {"data": {"root": "f.npz"}, "head": {"name": "poincare"}}
     values = given_to(
-        "study", "demo controls --rates 1,2 --methods hace:level_weights=[1,2],sce --gpus 1 --executor ray"
+        "study",
+        "demo controls --rates 1,2 --methods hace:level_weights=[1,2],cross_entropy --gpus 1 --executor ray",
     )
     assert values["preset"] == ("demo", "controls")
-    assert values["choices"] == {"rates": (1.0, 2.0), "methods": ("hace:level_weights=[1,2]", "sce")}
+    assert values["choices"] == {
+        "rates": (1.0, 2.0),
+        "methods": ("hace:level_weights=[1,2]", "cross_entropy"),
+    }
     assert values["resources"] == {"gpus": 1.0}
     values = given_to("study", "demo --executor slurm --setup 'module load a,b' --setup 'export X=1'")
     assert values["resources"] == {"setup": ("module load a,b", "export X=1")}
@@ -105,7 +109,7 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
         ("predict run", "hace predict must have INPUTS"),
         ("predict run x --out ''", "--out must be a path. Got ''."),
         ("study demo --retires 2", "'--retires' is not an option of hace study. Did you mean '--retries' or"),
-        ("study demo --only sce", "--only must be NAME=VALUE. Got 'sce'."),
+        ("study demo --only cross_entropy", "--only must be NAME=VALUE. Got 'cross_entropy'."),
         ("study demo --only seed=1 --only seed=2", "--only must name 'seed' once. Got '1' and '2'."),
         ("study fair-probe --features a.npz --features b/a.npz", "--features must name 'a' once."),
         (

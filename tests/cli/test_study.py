@@ -38,7 +38,14 @@ def test_a_cluster_without_gpus_is_told(
     for split, name in [(s, n) for s in ("train", "test") for n in ("dog/husky", "cat/tabby")]:
         write_image(tmp_path / "pets" / split / name / "1.png")
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--executor", "slurm"]
-    options += ["--only", "model=resnet18", "--only", "method=sce", "--out", str(tmp_path / "study")]
+    options += [
+        "--only",
+        "model=resnet18",
+        "--only",
+        "method=cross_entropy",
+        "--out",
+        str(tmp_path / "study"),
+    ]
     monkeypatch.setenv("PATH", "/nonexistent")
     note = "trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each."
     for more, told in ((), True), (("--gpus", "1"), False), (("--set", "device=cpu", "--update"), False):

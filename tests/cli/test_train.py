@@ -48,8 +48,8 @@ def test_presets_and_the_printed_configuration(tmp_path: Path, capsys: pytest.Ca
     assert run("--list") == 0
     shown = capsys.readouterr().out
     assert all(f"{name}\n" in shown for name in TRAIN_PRESETS)
-    assert "methods, as in cifar100/resnet18/sce: sce, sce_smooth," in shown
-    assert run("--preset", "aircraft/swin_tiny/sce", "--seed", "4", "--print-config") == 0
+    assert "methods, as in cifar100/resnet18/cross_entropy: cross_entropy, cross_entropy_smooth," in shown
+    assert run("--preset", "aircraft/swin_tiny/cross_entropy", "--seed", "4", "--print-config") == 0
     printed = capsys.readouterr().out
     assert "warmup_epochs: 20" in printed
     (tmp_path / "again.yaml").write_text(printed)

@@ -161,7 +161,7 @@ def test_commands_take_groups_and_mention_them(tmp_path: Path, capsys: pytest.Ca
         "--groups",
         "site",
         "--methods",
-        "sce",
+        "cross_entropy",
         "--seeds",
         "1",
         "--dry-run",

@@ -23,8 +23,8 @@ Scores = dict[str, Decimal]  # what each method scored in one contest
 ROUNDING = Decimal("0.015")
 HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")
 COLLAPSED = 10  # %: below this a run on 100 classes has learned next to nothing
-PLAIN = ("sce", "sce_smooth", "hxe_0.2", "hxe_0.5")
-STRUCTURED = ("sce_soft10", "sce_soft30", "hxe_0.2", "hxe_0.5")
+PLAIN = ("cross_entropy", "cross_entropy_smooth", "hxe_0.2", "hxe_0.5")
+STRUCTURED = ("soft_label_10", "soft_label_30", "hxe_0.2", "hxe_0.5")
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def paper_claims() -> list[Claim]:
     return [claim for group in groups for claim in group()]
 
 
-def gains(table: PaperTable, ours: str = "hace", theirs: str = "sce") -> dict[PrintedCell, Decimal]:
+def gains(table: PaperTable, ours: str = "hace", theirs: str = "cross_entropy") -> dict[PrintedCell, Decimal]:
     """What a method gains over another, in points, for each of its cells where a table has both.
 
     Example:
@@ -104,8 +104,8 @@ def _best_to_best() -> list[Claim]:
 
 def _model_matched() -> list[Claim]:
     gain = gains(paper_tables()["model_matched"])
-    sce = {cell: float(cell.printed) - float(g) for cell, g in gain.items()}
-    rest = [cell for cell in gain if sce[cell] >= COLLAPSED]
+    cross_entropy = {cell: float(cell.printed) - float(g) for cell, g in gain.items()}
+    rest = [cell for cell in gain if cross_entropy[cell] >= COLLAPSED]
     both = [cell for cell in rest if float(cell.printed) >= COLLAPSED]
     middle = f"The median is {_two(median(gain.values()))}."
     without = f"Without that of HACE as well: {_two(_mean(gain[cell] for cell in both))}."
@@ -142,7 +142,7 @@ def _methods() -> list[Claim]:
         f"smoothing where it wins: {_mean(_lead(s, smooth) for s in won)}. Against the best method that is not HACE: "
         f"{others[0]} where it wins, {others[1]} on all six."
     )
-    gap = [s["hace"] > max(s["sce"], s["sce_smooth"]) for s in birds]
+    gap = [s["hace"] > max(s["cross_entropy"], s["cross_entropy_smooth"]) for s in birds]
     return [
         _number("methods compared on NABirds, by the caption", "5.1.3", "6", Decimal(len(birds[0])), "The text says eight."),
         _count("architectures where HACE with smoothing is the best on NABirds", "5.1.3", "4 of 6",
@@ -205,11 +205,13 @@ def _set_up() -> list[Claim]:
     dilutions = len({cell.dilution for cell in tables["model_matched"].cells})
     rates = tables["learning_rates"]
     hace = dilutions * len(rates.select(method="hace"))
-    sce = sum(dilutions if "d" in cell.printed else 1 for cell in rates.select(method="sce"))
+    cross_entropy = sum(
+        dilutions if "d" in cell.printed else 1 for cell in rates.select(method="cross_entropy")
+    )
     images = {name: _images(tables["datasets"], name) for name in ("cifar100", "aircraft")}
     return [
-        _number("runs for each pair of architecture and dataset", "4.3, A.4", "10", Decimal(hace + sce),
-                f"{hace} of HACE and {sce} of cross-entropy."),
+        _number("runs for each pair of architecture and dataset", "4.3, A.4", "10", Decimal(hace + cross_entropy),
+                f"{hace} of HACE and {cross_entropy} of cross-entropy."),
         _number("images of CIFAR-100", "A.3", "60,000", images["cifar100"]),
         _number("images of FGVC-Aircraft", "A.3", "10,000", images["aircraft"], "The released files hold 10,000."),
     ]  # fmt: skip

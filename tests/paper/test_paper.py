@@ -129,7 +129,7 @@ def test_the_table_of_architectures_reads_as_numbers() -> None:
     assert table.value(model="swin_tiny", metric="learning_rate") == 1.25e-4
     assert table.value(model="resnet50", metric="epochs", dataset="aircraft") == 750
     assert table.cell(model="resnet18", metric="dropout").value is None
-    assert TABLES["learning_rates"].cell(method="sce", pairing="standard").printed == "l * d"
+    assert TABLES["learning_rates"].cell(method="cross_entropy", pairing="standard").printed == "l * d"
 
 
 def test_claims_are_as_listed() -> None:
@@ -158,7 +158,7 @@ def test_means_and_counts_follow_from_the_layout() -> None:
 def test_the_mean_without_collapsed_runs_leaves_out_the_three_that_the_paper_names() -> None:
     table = TABLES["model_matched"]
     three = [("resnet18", 0.7), ("resnet34", 0.5), ("resnet34", 0.7)]
-    low = [table.value(model=m, dilution=d, pairing="standard", method="sce") for m, d in three]
+    low = [table.value(model=m, dilution=d, pairing="standard", method="cross_entropy") for m, d in three]
     assert low == [3.39, 2.13, 5.01]
     rest = [
         float(gain)
@@ -208,7 +208,7 @@ def test_best_runs_agree_with_the_tables_by_dilution_where_they_do() -> None:
                 off[cell] = round(max(number(run) for run in runs) - number(cell), 2)
     probes = {(c.dataset, c.method): value for c, value in off.items() if c.table == "probe" and value}
     planes = sorted(value for c, value in off.items() if c.table == "best_to_best")
-    assert probes == {("nabirds", "sce"): -0.01}
+    assert probes == {("nabirds", "cross_entropy"): -0.01}
     assert len(planes) == 12
     assert (planes[0], planes[-1]) == (0.06, 1.80)
 
@@ -263,15 +263,15 @@ def test_accuracies_of_probes_are_no_counts_but_fit_means_of_three_runs_as_any_n
     assert 0.3 < sum(whole_count(value, 3333) for value in anything) / len(anything) < 0.4
 
 
-def test_sce_still_rises_where_its_search_ends() -> None:
+def test_cross_entropy_still_rises_where_its_search_ends() -> None:
     cells = {cell.dataset: [] for cell in TABLES["probe_matched"].cells}
-    for cell in TABLES["probe_matched"].select(method="sce"):
+    for cell in TABLES["probe_matched"].select(method="cross_entropy"):
         if cell.pairing == "standard" or cell.dilution == 0.7:  # l * d, and l once
             cells[cell.dataset].append(cell)
     for dataset in ("aircraft", "nabirds"):
         printed = [cell.printed for cell in cells[dataset]]
         assert printed == sorted(printed)
-        assert ", ".join(printed) in text_of("sce-rises")
+        assert ", ".join(printed) in text_of("cross-entropy-rises")
 
 
 def test_leads_of_hace_with_smoothing_on_nabirds() -> None:
@@ -332,9 +332,9 @@ def test_errata_point_at_cells_and_say_what_stands_there() -> None:
     assert {name for name, cells in by_id.items() if not cells} == text_only
     assert {cell.printed for cell in by_id["repeated-80.18"]} == {"80.18"}
     assert {cell.printed for cell in by_id["repeated-71.01"]} == {"71.01"}
-    assert sorted(number(cell) for cell in by_id["sce-collapse"]) == [2.13, 3.39, 5.01]
+    assert sorted(number(cell) for cell in by_id["cross-entropy-collapse"]) == [2.13, 3.39, 5.01]
     assert [cell.printed for cell in by_id["hace-collapse"]] == ["9.75"]
-    assert {cell.printed for cell in by_id["probe-sce"]} == {"83.50", "83.49"}
+    assert {cell.printed for cell in by_id["probe-cross-entropy"]} == {"83.50", "83.49"}
     assert {cell.printed for cell in by_id["fgvc-counts"]} == {"6,800", "3,400", "102"}
     below = {
         c

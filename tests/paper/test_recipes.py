@@ -81,10 +81,12 @@ def test_the_table_has_no_further_rows() -> None:
     ("row", "line"), list(zip(ROWS, TOP1.strip().splitlines(), strict=True)), ids=lambda x: x[0]
 )
 def test_every_description_has_the_printed_accuracies(row: list[str], line: str) -> None:
-    for dataset, hace, sce in zip(PAPER_DATASETS, line.split()[::2], line.split()[1::2], strict=True):
+    for dataset, hace, cross_entropy in zip(
+        PAPER_DATASETS, line.split()[::2], line.split()[1::2], strict=True
+    ):
         text = describe(titles()[row[0]], dataset)
         assert f"top-1 {hace}% with HACE (best of 6" in text
-        assert f"{sce}% with cross-entropy (best of 4)" in text
+        assert f"{cross_entropy}% with cross-entropy (best of 4)" in text
 
 
 @pytest.mark.parametrize("model", list(RECIPES))
@@ -170,7 +172,9 @@ def test_assumptions_are_what_the_code_does() -> None:
     loss = build_loss("hxe", Hierarchy.flat(["a", "b"]))
     assert loss.settings() == {"alpha": 0.2, "decay": "depth", "normalize": None}
     assert build_loss("soft_label", Hierarchy.flat(["a", "b"])).settings()["distance"] == "lca_height"
-    smooth = {METHODS[name].loss.options["label_smoothing"] for name in ("hace_smooth", "sce_smooth")}
+    smooth = {
+        METHODS[name].loss.options["label_smoothing"] for name in ("hace_smooth", "cross_entropy_smooth")
+    }
     assert smooth == {0.1}
     assert published.BANNER == 20
     assert inspect.signature(load_nabirds).parameters["crop"].default is False
@@ -180,16 +184,22 @@ def test_assumptions_are_what_the_code_does() -> None:
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: learning_rates("ce", 0.1, 0.5, "standard"), "loss must be one of 'hace', 'sce'. Got 'ce'"),
         (
-            lambda: learning_rates("sce", 0.1, 0.5, "adj"),
+            lambda: learning_rates("ce", 0.1, 0.5, "standard"),
+            "loss must be one of 'hace', 'cross_entropy'. Got 'ce'",
+        ),
+        (
+            lambda: learning_rates("cross_entropy", 0.1, 0.5, "adj"),
             "pairing must be one of 'standard', 'adjusted'. Got 'adj'",
         ),
         (
-            lambda: learning_rates("sce", 0.1, 0.0, "standard"),
+            lambda: learning_rates("cross_entropy", 0.1, 0.0, "standard"),
             "dilution must be above 0 and at most 1. Got 0.0",
         ),
-        (lambda: learning_rates("sce", 0.1, float("nan"), "standard"), "dilution must be .* Got nan"),
+        (
+            lambda: learning_rates("cross_entropy", 0.1, float("nan"), "standard"),
+            "dilution must be .* Got nan",
+        ),
     ],
 )
 def test_bad_input(call, message: str) -> None:

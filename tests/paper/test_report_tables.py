@@ -108,7 +108,9 @@ def test_the_paper_is_shown_only_where_a_study_has_its_data(results: Results, tm
     ids = [section.id for section in report_sections(results, draw=False)]
     assert ids == ["paper", "assumptions"]
     assert report_sections(results, draw=False)[-1].blocks[1] == list(ASSUMPTIONS)
-    own = Results(fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,)))
+    own = Results(
+        fair_records(tmp_path, animals(), {"cross_entropy": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,))
+    )
     (paper,) = report_sections(own, draw=False)
     assert (paper.id, paper.folded) == ("paper", True)
     (text,) = paper.blocks
@@ -118,7 +120,7 @@ def test_the_paper_is_shown_only_where_a_study_has_its_data(results: Results, tm
 def test_families_and_manufacturers_are_beside_the_printed_counts(tmp_path: Path) -> None:
     h = Hierarchy.from_paths([("plane", m, f, v) for m, f, v in ("ABa", "ABb", "ACc", "DEd", "DEe", "DFf")])
     runs = {"dataset": "aircraft", "model": "resnet50", "seeds": (0, 1), "rates": (1.0,)}
-    results = Results(fair_records(tmp_path, h, {"sce": 1.0, "hace": 2.0}, **runs))  # type: ignore[arg-type]
+    results = Results(fair_records(tmp_path, h, {"cross_entropy": 1.0, "hace": 2.0}, **runs))  # type: ignore[arg-type]
     (lines,) = (b for b in report_sections(results)[0].blocks if isinstance(b, list) and "Printed" in b[0])
     assert lines[0].startswith(
         "Manufacturers. Printed: HACE matches or beats cross-entropy in 28 of 30, mean gain 4.21. Ours, fair protocol: "

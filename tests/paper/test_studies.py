@@ -30,7 +30,7 @@ def test_a_features_file_that_names_its_model_fills_the_papers_cells(
     np.savez(path, **arrays, **({} if said is None else {"model": np.array(said)}))
     plan = make_plan(
         find_presets("paper-probe", STUDIES),
-        Choices(features={"aircraft": str(path)}, only={"method": "sce"}),
+        Choices(features={"aircraft": str(path)}, only={"method": "cross_entropy"}),
     )
     assert {
         (configuration.key.dataset, configuration.key.model) for configuration in plan.configurations

@@ -28,21 +28,24 @@ def test_the_four_rates_of_the_papers_pairs() -> None:
     base = RECIPES["resnet18"].lr
     found = {
         (method, pairing): train_preset(f"cifar100/resnet18/{method}", dilution=0.2, pairing=pairing).lr
-        for method in ("hace", "sce")
+        for method in ("hace", "cross_entropy")
         for pairing in ("standard", "adjusted")
     }
     assert found == {
         ("hace", "standard"): base,
         ("hace", "adjusted"): base / 0.2,
-        ("sce", "standard"): base * 0.2,
-        ("sce", "adjusted"): base,
+        ("cross_entropy", "standard"): base * 0.2,
+        ("cross_entropy", "adjusted"): base,
     }
     assert train_preset("cifar100/resnet18/hace_shuffled", seed=3).data.shuffle == 3
     for call, words in (
         (lambda: train_preset("cifar100/resnet19"), "Did you mean 'cifar100/resnet18'"),
-        (lambda: train_preset("cifar100/resnet18/hacee"), "method must be one of 'sce',"),
+        (lambda: train_preset("cifar100/resnet18/hacee"), "method must be one of 'cross_entropy',"),
         (lambda: train_preset("cifar10/resnet18"), "preset must be one of 'cifar100/resnet18', "),
-        (lambda: train_preset("cifar100/resnet18/sce", dilution=0.2), "left out for the method 'sce'"),
+        (
+            lambda: train_preset("cifar100/resnet18/cross_entropy", dilution=0.2),
+            "left out for the method 'cross_entropy'",
+        ),
         (lambda: train_preset("cifar100/resnet18/hxe_0.2", pairing="standard"), "loss must be one of"),
     ):
         with pytest.raises(ConfigError, match=words):

@@ -33,7 +33,7 @@ def report(
     Args:
         study: The folder of `hace study`.
         out: Where to write (default: STUDY/report).
-        difference: The two methods whose difference is shown, with a comma (default: hace,sce).
+        difference: The two methods whose difference is shown, with a comma (default: hace,cross_entropy).
         quiet: Print only the path of the page.
     """
     from hace.files.writing import own_folder

@@ -55,7 +55,7 @@ def study(
     Examples
       hace study --list
       hace study paper-probe fair-probe --features cifar100=F --out S    F: a folder of `hace features`
-      hace study fair-probe --features birds.npz --hierarchy taxonomy.csv --methods sce,hace:dilution=0.3 --out S
+      hace study fair-probe --features birds.npz --hierarchy taxonomy.csv --methods cross_entropy,hace:dilution=0.3 --out S
       hace study mixed-labels --features birds.npz --hierarchy taxonomy.csv --shares 0,80 --out S
       hace study fair-end-to-end --data-root birds=photos -o test=0.2 --models resnet50 --out S --dry-run
       hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S

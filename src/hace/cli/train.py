@@ -53,7 +53,7 @@ def train(
     Examples
       hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
       hace train --preset cifar100/resnet18/hace --data-root data --out runs/hace
-      hace train --preset cifar100/resnet18/sce --data-root data --seed 1 --out runs/sce
+      hace train --preset cifar100/resnet18/cross_entropy --data-root data --seed 1 --out runs/cross_entropy
       hace train --data folders --data-root photos --hierarchy tree.csv --loss hxe:alpha=0.2 --out runs/photos
       hace train --config mine.yaml --lr 0.05 --loss hace:dilution=0.2 --out runs/mine
       hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
@@ -159,5 +159,5 @@ def preset_list() -> str:
     for name in TRAIN_PRESETS:
         dataset, model = name.split("/")
         parts.append(f"{name}\n" + "\n".join(f"  {line}" for line in describe(model, dataset).splitlines()))
-    parts.append("methods, as in cifar100/resnet18/sce: " + ", ".join(METHODS))
+    parts.append("methods, as in cifar100/resnet18/cross_entropy: " + ", ".join(METHODS))
     return "\n\n".join(parts)

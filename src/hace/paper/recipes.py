@@ -31,7 +31,7 @@ PAPER_DATASETS = ("cifar100", "aircraft", "nabirds")  # the table's C / F / N; t
 IMAGE_SIZES = {"cifar100": 32, "aircraft": 224, "nabirds": 224}
 DILUTIONS = (0.2, 0.5, 0.7)
 PAIRINGS = ("standard", "adjusted")
-_PAIR = ("hace", "sce")
+_PAIR = ("hace", "cross_entropy")
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def fixed_runs(diluted: bool, base_lr: float) -> tuple[FixedRun, ...]:
 
     A method without a dilution carries that of the HACE run it is paired with; its run at the base rate l is paired with all.
     """
-    loss, pairings = ("hace", PAIRINGS) if diluted else ("sce", PAIRINGS[:1])
+    loss, pairings = ("hace", PAIRINGS) if diluted else ("cross_entropy", PAIRINGS[:1])
     runs = [FixedRun(d, p, learning_rates(loss, base_lr, d, p)) for p in pairings for d in DILUTIONS]
     return tuple(runs) if diluted else (*runs, FixedRun(None, PAIRINGS[1], base_lr))
 
@@ -138,7 +138,9 @@ def train_preset(
 def study_recipe(dataset: str, model: str) -> TrainConfig:
     """What a study's runs share; a dataset that the paper lacks takes NABirds' recipe, such a model that of ResNet-18."""
     known = dataset if dataset in PAPER_DATASETS else "nabirds"
-    return replace(train_preset(f"{known}/{model if model in RECIPES else 'resnet18'}/sce"), model=model)
+    return replace(
+        train_preset(f"{known}/{model if model in RECIPES else 'resnet18'}/cross_entropy"), model=model
+    )
 
 
 def training_cost(dataset: str, model: str) -> float:
@@ -152,7 +154,7 @@ def describe(model: str, dataset: str) -> str:
     row, cost = RECIPES[model], training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
     printed = paper_tables()["best_to_best"]
-    hace, sce = (printed.value(model=model, dataset=dataset, method=method) for method in _PAIR)
+    hace, cross_entropy = (printed.value(model=model, dataset=dataset, method=method) for method in _PAIR)
     return (
         f"{ARCHITECTURES[model].title} on {dataset}, as the paper's table of hyperparameters has it: "
         f"{row.epochs[dataset]} epochs at {IMAGE_SIZES[dataset]} px, batches of {row.batch_size}, {row.optimizer} with\n"
@@ -161,14 +163,14 @@ def describe(model: str, dataset: str) -> str:
         f"Cost: {cost:.1e} operations per run, {cost / SUSTAINED / 3600:.1f} hours at {SUSTAINED / 1e12:.0f} TFLOP/s; "
         "ten runs make the paper's cell.\n"
         f"Expect: top-1 {hace:.2f}% with HACE (best of 6 runs, chosen on the test set), "
-        f"{sce:.2f}% with cross-entropy (best of 4)."
+        f"{cross_entropy:.2f}% with cross-entropy (best of 4)."
     )
 
 
 PROBE_RATE = 3e-3  # the base rate of probes under the paper's protocol: with AdamW, its pattern appears
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
 _NABIRDS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
-_LABEL_METHODS = ("sce", "hace", "conditional", "sce_paths", "hace_paths")
+_LABEL_METHODS = ("cross_entropy", "hace", "conditional_softmax", "cross_entropy_paths", "hace_paths")
 _DATA: dict[str, Any] = {"datasets": PAPER_DATASETS, "reserved": PAPER_DATASETS}
 _TRAIN: dict[str, Any] = {**_DATA, "models": tuple(RECIPES), "recipe": study_recipe}
 

@@ -132,7 +132,7 @@ def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> lis
     for source in sources:
         gaps = []
         for rivals in table.contests():
-            pair = [cell for method in ("hace", "sce") for cell in rivals if cell.method == method]
+            pair = [cell for method in ("hace", "cross_entropy") for cell in rivals if cell.method == method]
             points = [_points(results, cell, source) for cell in pair]
             if len(points) == 2 and points[0] is not None and points[1] is not None:
                 gaps.append(points[0] - points[1])
@@ -156,7 +156,7 @@ def _levels(results: Results) -> list[str]:
     for condition, scores in results.scores.items():
         if (condition.dataset, condition.model) == ("aircraft", "resnet50"):
             for level, (name, (won, gain)) in enumerate(PRINTED_LEVELS.items()):
-                nodes = node_accuracies(scores, "hace", "sce", level)
+                nodes = node_accuracies(scores, "hace", "cross_entropy", level)
                 ours = "not run" if nodes is None else nodes.summary("HACE", "cross-entropy")
                 printed = f"{name}. Printed: HACE matches or beats cross-entropy in {won}, mean gain {gain}."
                 lines.append(f"{printed} Ours, {PROTOCOLS[condition.protocol]}: {ours}")

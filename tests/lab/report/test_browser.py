@@ -23,11 +23,11 @@ HOSTILE = "</script><b>&\"'$x_1$"
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
-    skills = {"sce": 1.2, "hace": 2.4, "hxe_0.2": 0.9}
+    skills = {"cross_entropy": 1.2, "hace": 2.4, "hxe_0.2": 0.9}
     records = fair_records(folder / "a", animals(), skills, seeds=(0, 1), rates=(1.0,))
     other = Hierarchy.from_paths([("car", "van"), ("car", "taxi"), ("ship",)])
     records += fair_records(
-        folder / "b", other, {"sce": 1.2, "hace": 2.4}, dataset="things", seeds=(0,), rates=(1.0,)
+        folder / "b", other, {"cross_entropy": 1.2, "hace": 2.4}, dataset="things", seeds=(0,), rates=(1.0,)
     )
     return write_records(
         Results(records), About("A study & its <report>", "hace study demo"), folder / "report"
@@ -114,7 +114,7 @@ def test_methods_can_be_switched(opened: Any) -> None:
     choose(opened, "#choose-second", "")
     assert "% right or less" in text(opened, "#legend")
     assert colours(opened) != before
-    choose(opened, "#choose-second", "sce")
+    choose(opened, "#choose-second", "cross_entropy")
     one(opened, "#swap").click()
     assert "cross-entropy better by as much" in text(opened, "#legend")
 

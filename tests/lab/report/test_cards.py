@@ -28,7 +28,7 @@ from hace.metrics.intervals import holm
 from tests.report_studies import animals, fair_records, page_with
 
 FAIR = Condition("fair", "pets", "backbone")
-SKILLS = {"sce": 1.0, "hace": 3.0, "conditional": 2.9, "hace_shuffled": 3.5}
+SKILLS = {"cross_entropy": 1.0, "hace": 3.0, "conditional_softmax": 2.9, "hace_shuffled": 3.5}
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_all_rows_of_a_call_are_corrected_together(results: Results) -> None:
 
 
 def test_one_seed_shows_nothing(tmp_path: Path) -> None:
-    skills = {"sce": 0.0, "hace": 9.0}
+    skills = {"cross_entropy": 0.0, "hace": 9.0}
     (card,) = study_cards(Results(fair_records(tmp_path, animals(), skills, seeds=(0,), samples=400)))
     accuracy = card.decisions[0]
     assert accuracy.p < 1e-6
@@ -97,7 +97,13 @@ def rows_of(results: Results, outcomes: Mapping[str, Mapping[Metric, str]]) -> p
                 "ours": 0.5,
                 "theirs": 0.5,
             }
-            row = {"condition": FAIR, "against": FAIR, "metric": metric, "first": method, "second": "sce"}
+            row = {
+                "condition": FAIR,
+                "against": FAIR,
+                "metric": metric,
+                "first": method,
+                "second": "cross_entropy",
+            }
             rows.append({**row, **numbers, "seeds": 5, "holm": 0.01, "outcome": outcome})
     return pd.DataFrame(rows, columns=COLUMNS)
 
@@ -147,9 +153,9 @@ def test_the_answer_sums_up_the_comparisons(
     tmp_path: Path, hace: dict[Metric, str], conditional: dict[Metric, str], start: str, tone: str
 ) -> None:
     """Conditional softmax is the best on held-out samples."""
-    skills = {"sce": 1.0, "hace": 1.0, "conditional": 6.0}
+    skills = {"cross_entropy": 1.0, "hace": 1.0, "conditional_softmax": 6.0}
     results = Results(fair_records(tmp_path, animals(), skills, seeds=(0,)))
-    card = aspect_card(results, FAIR, rows_of(results, {"hace": hace, "conditional": conditional}))
+    card = aspect_card(results, FAIR, rows_of(results, {"hace": hace, "conditional_softmax": conditional}))
     assert card.answer == start
     assert card.tone == tone
 
@@ -160,7 +166,7 @@ def test_a_study_gets_a_card_with_aspects_and_a_method(results: Results) -> None
     names = [decision.question for decision in card.decisions]
     assert names == ["accuracy", "mistakes", "coarse answers", "confidence", "specificity"]
     accuracy = card.decisions[0]
-    gap = results.scores[FAIR].difference("hace", "sce", ACCURACY)
+    gap = results.scores[FAIR].difference("hace", "cross_entropy", ACCURACY)
     assert gap is not None
     assert (accuracy.estimate, accuracy.low, accuracy.high) == gap.interval[:3]
     assert accuracy.words == "clear gain"
@@ -195,8 +201,8 @@ def chosen_elsewhere(
 @pytest.mark.slow
 def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None:
     """Conditional softmax is better on test samples, HACE on held-out ones: HACE it is. Controls are never recommended."""
-    held_out = {"hace": 2.5, "sce": 1.0, "conditional": 1.2, "hace_shuffled": 5.0}
-    results = chosen_elsewhere(tmp_path, held_out, {**held_out, "conditional": 6.0})
+    held_out = {"hace": 2.5, "cross_entropy": 1.0, "conditional_softmax": 1.2, "hace_shuffled": 5.0}
+    results = chosen_elsewhere(tmp_path, held_out, {**held_out, "conditional_softmax": 6.0})
     ranking = results.held_out(FAIR)
     assert list(ranking)[:2] == ["hace_shuffled", "hace"]
     own = [r.top1 or 0.0 for r in results.records if (r.stage, r.key.method) == ("search", "hace")]
@@ -212,20 +218,24 @@ def test_the_method_to_use_is_chosen_on_held_out_samples(tmp_path: Path) -> None
     ("skills", "use", "why"),
     [
         (
-            {"hace": 5.0, "conditional": 2.0},
+            {"hace": 5.0, "conditional_softmax": 2.0},
             "HACE",
             "but its gain on test samples is not clear. On test samples it adds",
         ),
-        ({"hace": 2.0, "conditional": 2.0}, "cross-entropy", "but its gain on test samples is not clear."),
-        ({"hace": 2.0, "conditional": 0.0}, "cross-entropy", "but loses on test samples."),
+        (
+            {"hace": 2.0, "conditional_softmax": 2.0},
+            "cross-entropy",
+            "but its gain on test samples is not clear.",
+        ),
+        ({"hace": 2.0, "conditional_softmax": 0.0}, "cross-entropy", "but loses on test samples."),
     ],
 )
 def test_what_to_use_agrees_with_the_test_samples(
     tmp_path: Path, skills: dict[str, float], use: str, why: str
 ) -> None:
     """Conditional softmax is the best on held-out samples, and no better than cross-entropy on test samples."""
-    held_out = {"hace": 0.5, "sce": 0.5, "conditional": 9.0}
-    (card,) = study_cards(chosen_elsewhere(tmp_path, held_out, {"sce": 2.0, **skills}))
+    held_out = {"hace": 0.5, "cross_entropy": 0.5, "conditional_softmax": 9.0}
+    (card,) = study_cards(chosen_elsewhere(tmp_path, held_out, {"cross_entropy": 2.0, **skills}))
     assert card.use == use
     assert card.why.startswith(f"conditional softmax was the best of 3 on held-out samples, {why}")
 
@@ -235,7 +245,7 @@ def test_what_to_use_agrees_with_the_test_samples(
 def test_a_recommendation_contradicts_neither_the_claim_nor_the_table(tmp_path: Path, seed: int) -> None:
     """Random skills on held-out samples and, drawn anew, on test samples."""
     rng = np.random.default_rng(seed)
-    names = ("sce", "hace", "conditional", "sce_soft10")
+    names = ("cross_entropy", "hace", "conditional_softmax", "soft_label_10")
     held_out, test = (
         dict(zip(names, rng.choice([1.0, 1.2, 2.5, 4.0], 4).tolist(), strict=True)) for _ in "ab"
     )
@@ -243,16 +253,16 @@ def test_a_recommendation_contradicts_neither_the_claim_nor_the_table(tmp_path: 
     (card,) = study_cards(results)
     method = {method_title(name): name for name in names}[card.use]
     if card.tone == "yes":
-        assert method != "sce"
+        assert method != "cross_entropy"
     if card.tone in ("no", "open"):  # no gain is claimed, so none may be recommended
-        assert method == "sce"
+        assert method == "cross_entropy"
         assert not any(decision.outcome == "gain" for decision in card.decisions)
     if card.answer.startswith("Not by"):
         assert card.answer.split(". ")[1].startswith(card.use)
     means = results.scores[FAIR].means(ACCURACY)
     top = max(means, key=lambda name: means[name])
     best = next(iter(results.held_out(FAIR)))
-    if top not in (method, "sce"):  # the first of the table is named
+    if top not in (method, "cross_entropy"):  # the first of the table is named
         assert method_title(top) in card.why
         assert top == best or f"{100 * (means[top] - means[method]):.1f} points above it" in card.why
     assert not re.search(r"rate \d|d 0\.", card.use + card.why + card.answer)
@@ -262,7 +272,7 @@ def test_a_recommendation_contradicts_neither_the_claim_nor_the_table(tmp_path: 
 
 
 def notes(results: Results) -> str:
-    return " ".join(caveats(results, {FAIR: ("hace", "sce")}))
+    return " ".join(caveats(results, {FAIR: ("hace", "cross_entropy")}))
 
 
 def test_caveats_name_edges_budgets_seeds_and_missing_runs(records: list[Record]) -> None:
@@ -273,7 +283,10 @@ def test_caveats_name_edges_budgets_seeds_and_missing_runs(records: list[Record]
     )
     assert "3 seeds: the intervals say little about how other seeds would turn out. Raise `--seeds`." in said
     assert "fewer than" not in said
-    fewer = [replace(r, candidates=2) if r.stage == "final" and r.key.method == "sce" else r for r in records]
+    fewer = [
+        replace(r, candidates=2) if r.stage == "final" and r.key.method == "cross_entropy" else r
+        for r in records
+    ]
     assert "the settings tried per seed are HACE 3, cross-entropy 2." in notes(Results(fewer))
     lost = [
         replace(r, run=None, error="gone") if r.stage == "final" and r.key.seed == 2 else r for r in records
@@ -282,7 +295,9 @@ def test_caveats_name_edges_budgets_seeds_and_missing_runs(records: list[Record]
 
 
 def test_small_classes_are_a_caveat(tmp_path: Path) -> None:
-    few = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,), samples=40)
+    few = fair_records(
+        tmp_path, animals(), {"cross_entropy": 1.0, "hace": 2.0}, seeds=(0,), rates=(1.0,), samples=40
+    )
     said = notes(Results(few))
     assert "6 of 6 classes have fewer than 10 test samples" in said
     assert "One seed: the intervals say nothing about other seeds." in said
@@ -290,7 +305,9 @@ def test_small_classes_are_a_caveat(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("samples", "weak"), [(40, True), (2000, False)])
 def test_a_search_on_few_held_out_samples_is_a_caveat(tmp_path: Path, samples: int, weak: bool) -> None:
-    records = fair_records(tmp_path, animals(), {"sce": 1.0, "hace": 2.0}, seeds=(0,), samples=samples)
+    records = fair_records(
+        tmp_path, animals(), {"cross_entropy": 1.0, "hace": 2.0}, seeds=(0,), samples=samples
+    )
     assert (f"Rates were chosen on {samples:,} held-out samples" in notes(Results(records))) == weak
 
 
@@ -304,7 +321,7 @@ def test_the_forest_has_every_method_with_settings_tried_the_best_first(results:
     plot = switch.options[0][1]
     gaps = plot.rows["difference"].tolist()
     assert gaps == sorted(gaps, reverse=True)
-    assert set(plot.rows["first"]) == set(SKILLS) - {"sce"}
+    assert set(plot.rows["first"]) == set(SKILLS) - {"cross_entropy"}
     mistakes = switch.options[1][1].rows["difference"].tolist()
     assert mistakes == sorted(mistakes)
     text = page_with(plot)
@@ -323,7 +340,7 @@ def test_every_aspect_has_an_interval_and_pairs(results: Results) -> None:
 
 
 def test_a_study_that_selects_nothing_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    small = "--methods sce_drop --seeds 1 --shares 0"
+    small = "--methods cross_entropy_drop --seeds 1 --shares 0"
     assert main(["study", "mixed-labels", "--out", str(tmp_path / "s"), *small.split()]) == 2
     assert "A study must have at least one run" in capsys.readouterr().err
 

@@ -49,7 +49,7 @@ EDITS = [
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     records = fair_records(
-        folder / "runs", animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0, 1), rates=(1.0, 2.0)
+        folder / "runs", animals(), {"cross_entropy": 2.0, "hace": 2.4}, seeds=(0, 1), rates=(1.0, 2.0)
     )
     return write_study(folder, records, animals())
 

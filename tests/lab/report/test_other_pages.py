@@ -35,7 +35,7 @@ LONG = "HACE d=0.5, a name as long as that of a run with many settings, lr 0.25"
 
 
 def study(folder: Path) -> Path:
-    records = fair_records(folder / "runs", animals(), {"hace": 3.0, "sce": 1.0}, seeds=(0, 1))
+    records = fair_records(folder / "runs", animals(), {"hace": 3.0, "cross_entropy": 1.0}, seeds=(0, 1))
     return write_records(Results(records), About("a study"), folder / "study")
 
 

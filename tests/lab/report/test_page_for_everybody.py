@@ -35,9 +35,21 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two questions about one taxonomy, as in the demo: all labels, and most of them coarse."""
     folder, h = tmp_path_factory.mktemp("study"), animals_hierarchy()
     few = {"seeds": (0, 1, 2, 3), "rates": (1.0, 2.0, 4.0), "samples": 610, "dataset": "animals"}
-    skills = {"sce": 3.0, "hace": 3.2, "hxe_0.2": 2.8, "sce_paths": 3.1, "hace_shuffled": 2.9}
+    skills = {
+        "cross_entropy": 3.0,
+        "hace": 3.2,
+        "hxe_0.2": 2.8,
+        "cross_entropy_paths": 3.1,
+        "hace_shuffled": 2.9,
+    }
     records = fair_records(folder / "runs", h, skills, **few)  # type: ignore[arg-type]
-    coarse = {"sce": 2.2, "hace": 2.4, "hxe_0.2": 2.0, "sce_paths": 2.6, "sce_drop": 1.5}
+    coarse = {
+        "cross_entropy": 2.2,
+        "hace": 2.4,
+        "hxe_0.2": 2.0,
+        "cross_entropy_paths": 2.6,
+        "cross_entropy_drop": 1.5,
+    }
     records += fair_records(folder / "coarse", h, coarse, labels=LabelsConfig(0.8), **few)  # type: ignore[arg-type]
     return write_records(Results(records), About("hace study: demo", "hace study demo"), folder / "report")
 

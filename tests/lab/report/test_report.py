@@ -35,7 +35,9 @@ HOSTILE = "</script><b>&\"'$x_1$"
 def study(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("study")
     runs = folder / "runs"
-    records = fair_records(runs, animals(), {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5}, seeds=(0, 1))
+    records = fair_records(
+        runs, animals(), {"cross_entropy": 2.0, "hace": 2.4, "hace_shuffled": 1.5}, seeds=(0, 1)
+    )
     records += paper_records(runs, animals())
     return write_study(folder, records, animals())
 
@@ -96,7 +98,7 @@ def test_hostile_names_stay_text_on_the_page(page: Path) -> None:
 def test_page_says_what_was_run_and_what_is_missing(page: Path) -> None:
     text = page.read_text()
     for words in (
-        "hace study demo --methods sce,hace --seeds 2 --out STUDY",
+        "hace study demo --methods cross_entropy,hace --seeds 2 --out STUDY",
         "6 classes, 10 nodes; samples: 100 train, 40 test",
         "hace 0.1, python 3.11, torch 2.13",
         "not what a method gains on real data",
@@ -164,7 +166,7 @@ def test_command_prints_the_table_and_writes_the_same_bytes(
 
 
 def test_any_two_methods_are_compared(study: Path) -> None:
-    results = Results(read_study(study).records(), ("hace_shuffled", "sce"))
+    results = Results(read_study(study).records(), ("hace_shuffled", "cross_entropy"))
     document = build_document(results, About("title"), draw=False)
     titles = [table.title for table in document.tables()]
     assert "pets, backbone: accuracy minus cross-entropy in points" in titles
@@ -176,7 +178,9 @@ def test_broken_and_foreign_runs_are_left_out_and_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path
-    made = fair_records(folder / "runs", animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0, 1), rates=(1.0, 2.0))
+    made = fair_records(
+        folder / "runs", animals(), {"cross_entropy": 2.0, "hace": 2.4}, seeds=(0, 1), rates=(1.0, 2.0)
+    )
     write_study(folder, made, animals())
     finals = {
         r.key.seed: r.run
@@ -224,21 +228,21 @@ def test_bad_input_ends_with_a_message(
     with pytest.raises(ConfigError, match=r"--out must be a folder\. Got the file"):
         write_report(study, file)
     with pytest.raises(ConfigError, match=r"must name methods of the study\. Got 'nothing'"):
-        write_report(study, tmp_path, compare=("nothing", "sce"))
+        write_report(study, tmp_path, compare=("nothing", "cross_entropy"))
 
 
 def test_the_drawings_data_are_thinned_to_fit() -> None:
     def data() -> dict[str, object]:
         one = {"right": [1] * 10, "mistakes": [[3, 4]] * 10, "seeds": 1}
-        return {"places": [{"methods": {"sce": one, "hace": one, "hxe": one}} for _ in range(2)]}
+        return {"places": [{"methods": {"cross_entropy": one, "hace": one, "hxe": one}} for _ in range(2)]}
 
     def methods(most: int) -> list[tuple[str, bool]]:
-        places = thinned(data(), ("hace", "sce"), most)["places"]
+        places = thinned(data(), ("hace", "cross_entropy"), most)["places"]
         return [(name, any(m["mistakes"])) for name, m in places[1]["methods"].items()]
 
-    assert thinned(data(), ("hace", "sce"), 10_000) == data()
-    assert methods(210) == [("sce", True), ("hace", True), ("hxe", False)]
-    assert methods(190) == [("sce", True), ("hace", True)]
+    assert thinned(data(), ("hace", "cross_entropy"), 10_000) == data()
+    assert methods(210) == [("cross_entropy", True), ("hace", True), ("hxe", False)]
+    assert methods(190) == [("cross_entropy", True), ("hace", True)]
 
 
 # ---------------------------------------------------------------------- nodes
@@ -302,10 +306,10 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
     records = read_study(study).records()
     results = Results(records)
     condition = next(c for c in results.scores if c.protocol == "fair")
-    found = node_accuracies(results.scores[condition], "hace", "sce", 0, rule)
+    found = node_accuracies(results.scores[condition], "hace", "cross_entropy", 0, rule)
     assert found is not None
     h = animals()
-    for method, share in (("hace", found.first), ("sce", found.second)):
+    for method, share in (("hace", found.first), ("cross_entropy", found.second)):
         runs = [
             r.run.predictions()
             for r in records
@@ -334,7 +338,9 @@ def test_every_level_above_the_classes_is_drawn_and_listed(tmp_path: Path) -> No
     """As in the paper's analysis of families and manufacturers: the most probable node counts; the other rule has a switch."""
     planes = {("Boeing", "747", "a"), ("Boeing", "747", "b"), ("Boeing", "777", "c"), ("Airbus", "A320", "d")}
     h = Hierarchy.from_paths([(*path[:2], path[2]) for path in sorted(planes)])
-    records = fair_records(tmp_path / "runs", h, {"sce": 1.0, "hace": 2.0}, seeds=(0, 1), rates=(1.0,))
+    records = fair_records(
+        tmp_path / "runs", h, {"cross_entropy": 1.0, "hace": 2.0}, seeds=(0, 1), rates=(1.0,)
+    )
     document = build_document(Results(records), About("planes"))
     drawn = [p for p in document.leaves() if hasattr(p, "svg") and p.name.startswith("level-")]
     assert len(drawn) == 2
@@ -355,11 +361,15 @@ def _leaves_below(name: str) -> set[str]:
 
 
 def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None:
-    records: list[Record] = fair_records(tmp_path / "runs", animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0,))
+    records: list[Record] = fair_records(
+        tmp_path / "runs", animals(), {"cross_entropy": 2.0, "hace": 2.4}, seeds=(0,)
+    )
     for record in records:
         if record.run is not None:
             (record.run.folder / "predictions.safetensors").unlink(missing_ok=True)
-    text = to_page(build_document(Results(records), About("bare"), draw=False), ("hace", "sce"), "1")
+    text = to_page(
+        build_document(Results(records), About("bare"), draw=False), ("hace", "cross_entropy"), "1"
+    )
     assert "No run keeps predictions" in text
     assert "without an interval" in text
 
@@ -375,12 +385,12 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_hierarchies_of_any_shape(shape: str, tmp_path: Path) -> None:
-    skills = {"sce": 1.0, "hace": 2.0}
+    skills = {"cross_entropy": 1.0, "hace": 2.0}
     records = fair_records(tmp_path / "runs", SHAPES[shape], skills, seeds=(0, 1), rates=(1.0,))
     document = build_document(Results(records), About(shape), draw=shape == "dag")
     assert any(table.id.startswith("levels-") for table in document.tables()) == (shape == "forest")
     assert any(hasattr(block, "svg") for block in document.leaves()) == (shape == "dag")
-    data = drawing_data(document, ("hace", "sce"))
+    data = drawing_data(document, ("hace", "cross_entropy"))
     assert data["places"][0]["samples"] == _samples_below(SHAPES[shape], 40)
 
 
@@ -411,10 +421,10 @@ def test_thresholds_are_drawn_after_calibration(
 ) -> None:
     from hace.lab.report.figures import operating_picture
 
-    skills = {"hace": 2.0, "sce": 1.0}
+    skills = {"hace": 2.0, "cross_entropy": 1.0}
     records = fair_records(tmp_path, animals(), skills, seeds=(0,), rates=(1.0,), temperature=temperature)
     (scores,) = Results(records).scores.values()
-    drawn = operating_picture(scores, ("hace", "sce"))
+    drawn = operating_picture(scores, ("hace", "cross_entropy"))
     assert drawn is not None
     assert drawn.caption.endswith(words)
 
@@ -424,7 +434,7 @@ def named(tmp_path: Path) -> tuple[Path, Path]:
     """A study of two methods, and a file with names for its nodes."""
     h = animals()
     records = fair_records(
-        tmp_path / "study" / "runs", h, {"sce": 1.2, "hace": 2.4}, seeds=(0,), rates=(1.0,)
+        tmp_path / "study" / "runs", h, {"cross_entropy": 1.2, "hace": 2.4}, seeds=(0,), rates=(1.0,)
     )
     names = tmp_path / "names.txt"
     names.write_text("".join(f"{node} the {node} itself\n" for node in h.nodes))

@@ -29,7 +29,7 @@ from tests.report_studies import ANIMALS, animals, fair_records, page_with, pape
 
 FAIR = Condition("fair", "pets", "backbone")
 PAPER = Condition("paper", "aircraft", "dinov2_large")
-SKILLS = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 1.5, "hxe_0.2": 1.9}
+SKILLS = {"cross_entropy": 2.0, "hace": 2.4, "hace_shuffled": 1.5, "hxe_0.2": 1.9}
 
 
 @pytest.fixture(scope="module")
@@ -71,7 +71,7 @@ def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
 @pytest.mark.slow
 def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results: Results) -> None:
     table = headline_table(results.scores[FAIR])
-    for method, title in (("sce", "cross-entropy"), ("hace", "HACE")):
+    for method, title in (("cross_entropy", "cross-entropy"), ("hace", "HACE")):
         mine = [
             r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
         ]
@@ -87,7 +87,7 @@ def test_fair_numbers_are_means_of_the_final_runs(records: list[Record], results
 
 
 def test_a_control_is_never_marked_as_best(tmp_path: Path) -> None:
-    skills = {"sce": 2.0, "hace": 2.4, "hace_shuffled": 5.0}
+    skills = {"cross_entropy": 2.0, "hace": 2.4, "hace_shuffled": 5.0}
     table = headline_table(Results(fair_records(tmp_path, animals(), skills)).scores[FAIR])
     marks = [row(table, title)["top-1 ↑"].mark for title in ("HACE, shuffled tree", "HACE", "cross-entropy")]
     assert marks == ["", "best", ""]
@@ -110,7 +110,11 @@ def test_differences_are_corrected_for_their_number(results: Results) -> None:
 
 
 def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], results: Results) -> None:
-    mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
+    mine = [
+        r
+        for r in records
+        if r.key.method == "cross_entropy" and r.key.protocol == "fair" and r.stage == "final"
+    ]
     group = {animals().index(leaf): above[-1] for leaf, above in ANIMALS.items()}
     carried, by_node = [], []
     for record in mine:
@@ -134,11 +138,11 @@ def test_accuracy_by_level_is_the_best_class_carried_up(records: list[Record], r
 @pytest.mark.slow
 def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results) -> None:
     assert confidence_table(results.scores[FAIR]) is None  # no run has a temperature
-    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, temperature=2.0)
+    records = fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4}, temperature=2.0)
     table = confidence_table(Results(records).scores[FAIR])
     assert table is not None
     assert "cross-entropy: 2.00; HACE: 2.00" in table.remarks[0]
-    mine = [r.run for r in records if r.key.method == "sce" and r.stage == "final" and r.run]
+    mine = [r.run for r in records if r.key.method == "cross_entropy" and r.stage == "final" and r.run]
     for title, heading, name in (
         ("level 2 ECE", "calibration error (ECE) by level", "level 2"),
         ("hAURC", "selection", "hAURC"),
@@ -151,7 +155,11 @@ def test_confidence_is_shown_raw_and_calibrated(tmp_path: Path, results: Results
 def test_the_interval_of_levels_off_divides_distances_by_mistakes(
     records: list[Record], results: Results
 ) -> None:
-    mine = [r for r in records if r.key.method == "sce" and r.key.protocol == "fair" and r.stage == "final"]
+    mine = [
+        r
+        for r in records
+        if r.key.method == "cross_entropy" and r.key.protocol == "fair" and r.stage == "final"
+    ]
     above, below = [], []
     for record in mine:
         assert record.run is not None
@@ -190,12 +198,12 @@ def test_what_is_missing_is_said(results: Results) -> None:
 
 def test_differences_are_paired(records: list[Record], results: Results) -> None:
     runs = {}
-    for method in ("hace", "sce"):
+    for method in ("hace", "cross_entropy"):
         mine = [
             r for r in records if r.key.method == method and r.key.protocol == "fair" and r.stage == "final"
         ]
         runs[method] = np.stack([right for _, right in top1_by_hand(mine).values()])
-    drawn = paired_interval(runs["hace"], runs["sce"])
+    drawn = paired_interval(runs["hace"], runs["cross_entropy"])
     table = against_table(results, "fair")
     assert table is not None
     entry = row(table, "HACE")["pets backbone"]
@@ -208,12 +216,14 @@ def test_differences_are_paired(records: list[Record], results: Results) -> None
 def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
     records = []
     for name, skill in (("one", 0.4), ("two", 3.5), ("three", 4.0)):
-        records += fair_records(tmp_path, animals(), {"sce": 2.0, "hace": skill}, dataset=name, seeds=(0,))
+        records += fair_records(
+            tmp_path, animals(), {"cross_entropy": 2.0, "hace": skill}, dataset=name, seeds=(0,)
+        )
     results = Results(records)
     gaps = []
     for name in ("one", "two", "three"):
         by = {r.key.method: r.top1 for r in records if r.key.dataset == name and r.stage == "final"}
-        gaps.append(100 * (by["hace"] - by["sce"]))
+        gaps.append(100 * (by["hace"] - by["cross_entropy"]))
     table = against_table(results, "fair")
     assert table is not None
     found = row(table, "HACE")
@@ -335,15 +345,15 @@ def test_compared_methods_are_checked(records: list[Record]) -> None:
     with pytest.raises(
         ConfigError, match=r"must name methods of the study\. Got 'hacc'\..*Did you mean 'hace'"
     ):
-        Results(records, ("hacc", "sce"))
+        Results(records, ("hacc", "cross_entropy"))
     with pytest.raises(ConfigError, match="two methods"):
         Results(records, ("hace",))
-    assert (Results(records).first, Results(records).second) == ("hace", "sce")
-    assert Results(records, ("sce", "hxe_0.2")).second == "hxe_0.2"
+    assert (Results(records).first, Results(records).second) == ("hace", "cross_entropy")
+    assert Results(records, ("cross_entropy", "hxe_0.2")).second == "hxe_0.2"
 
 
 def test_damaged_predictions_cost_the_interval_and_are_listed(tmp_path: Path) -> None:
-    records = fair_records(tmp_path, animals(), {"sce": 2.0, "hace": 2.4}, seeds=(0, 1))
+    records = fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4}, seeds=(0, 1))
     broken = next(r.run for r in records if r.stage == "final" and r.key.method == "hace")
     assert broken is not None
     (broken.folder / "predictions.safetensors").write_bytes(b"not a file of tensors")

@@ -176,7 +176,9 @@ class Killed(InProcess):
 
 def small_study(folder: Path) -> tuple[StudyFolder, Scheduler]:
     """Two methods at three rates that are all too small."""
-    choices = Choices(only={"method": "sce,hace"}, rates=(0.5, 1.0, 2.0), widen=1, seeds=1, epochs_scale=0.2)
+    choices = Choices(
+        only={"method": "cross_entropy,hace"}, rates=(0.5, 1.0, 2.0), widen=1, seeds=1, epochs_scale=0.2
+    )
     plan = make_plan(find_presets("methods"), choices)
     survey = Survey(plan.data)
     study = start_study(folder, plan, choices, survey)

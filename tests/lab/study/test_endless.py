@@ -30,7 +30,7 @@ def run(folder: Path, runs: Path | None = None) -> StudyResults:
     """One method at two rates; runs are not retried."""
     study = Study(
         "methods",
-        methods=("sce",),
+        methods=("cross_entropy",),
         rates=(1, 8),
         seeds=1,
         epochs_scale=0.04,

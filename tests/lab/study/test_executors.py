@@ -187,7 +187,7 @@ def test_a_signal_ends_a_study_and_its_trainings_save(
         "--only",
         "model=resnet18",
         "--only",
-        "method=sce",
+        "method=cross_entropy",
         "--rates",
         "0.05",
         "--set",
@@ -341,7 +341,7 @@ def plants(folder: Path, out: Path) -> Study:
         "fair-probe",
         features={"plants": str(folder / "plants.npz")},
         hierarchy={"plants": str(folder / "plants.csv")},
-        methods=("sce", "hace", "sce_paths", "conditional"),
+        methods=("cross_entropy", "hace", "cross_entropy_paths", "conditional_softmax"),
         rates=(1.0, 8.0),
         seeds=1,
         only={"dilution": "0.5,None"},
@@ -410,7 +410,7 @@ def test_a_cluster_that_runs_already_and_wants_a_token(
     guarded_cluster: tuple[str, dict[str, str]], reference: Path, tmp_path: Path
 ) -> None:
     address, secret = guarded_cluster
-    options = study_options(reference, "--only", "method=sce", "--out", str(tmp_path / "study"))
+    options = study_options(reference, "--only", "method=cross_entropy", "--out", str(tmp_path / "study"))
     command = [sys.executable, "-m", "hace", *options, "--executor", "ray", "--address", address]
     words = rf"--address {address}: no Ray cluster can be used there: (?s:.*)token is missing or incorrect"
     with pytest.raises(HaceError, match=words):

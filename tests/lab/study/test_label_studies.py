@@ -61,7 +61,12 @@ def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
             LabelsConfig(0.8, to="top", drop=drops) if configuration.key.labels else LabelsConfig()
         )
     whole = {configuration.key.method for configuration in found if not configuration.key.labels}
-    assert whole == {"sce", "hace", "sce_paths", "sce_paths_0.5"}  # nothing to drop while all are known
+    assert whole == {
+        "cross_entropy",
+        "hace",
+        "cross_entropy_paths",
+        "cross_entropy_paths_0.5",
+    }  # nothing to drop while all are known
     assert {configuration.key.method for configuration in found if configuration.key.labels} == {
         *PRESETS["mixed-labels"].methods
     }
@@ -76,7 +81,7 @@ def test_few_and_wrong_labels() -> None:
     assert {configuration.widen for configuration in few} == {
         (0, 0)
     }  # synthetic data show how it works, and quickly
-    wrong = configurations("noisy-labels", seeds=1, shares=(40,), methods=("sce",))
+    wrong = configurations("noisy-labels", seeds=1, shares=(40,), methods=("cross_entropy",))
     assert [configuration.config.data.labels for configuration in wrong] == [
         LabelsConfig(), LabelsConfig(wrong=0.4), LabelsConfig(wrong=0.4, within="anywhere"),
     ]  # fmt: skip
@@ -84,9 +89,9 @@ def test_few_and_wrong_labels() -> None:
 
 def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None:
     data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
-    found = configurations("mixed-labels", data, seeds=1, methods=("sce", "sce_drop"))
+    found = configurations("mixed-labels", data, seeds=1, methods=("cross_entropy", "cross_entropy_drop"))
     assert [(configuration.key.method, configuration.config.data.labels) for configuration in found] == [
-        ("sce", LabelsConfig()), ("sce_drop", LabelsConfig(drop=True)),
+        ("cross_entropy", LabelsConfig()), ("cross_entropy_drop", LabelsConfig(drop=True)),
     ]  # fmt: skip
 
 
@@ -141,7 +146,9 @@ def test_shares_of_data_whose_labels_are_mixed_already() -> None:
 
 def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) -> None:
     whole = LabelsConfig()
-    (question,) = label_questions(Results(records(tmp_path, {("sce", whole): 2.0, ("sce_drop", whole): 1.0})))
+    (question,) = label_questions(
+        Results(records(tmp_path, {("cross_entropy", whole): 2.0, ("cross_entropy_drop", whole): 1.0}))
+    )
     assert card_of(question).decisions[0].question == "labels as they are"
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
     data.usable["birds", "probe"]["coarse"] = 60
@@ -167,7 +174,8 @@ def test_samples_labelled_above_the_classes_are_counted_where_final_models_train
 @pytest.mark.slow
 def test_from_the_command_to_the_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     study = str(tmp_path / "study")
-    small = "--seeds 1 --methods sce,conditional,sce_drop --rates 8,32 --decays 0 --epochs-scale 0.1 --shares 0,80"
+    methods = "--methods cross_entropy,conditional_softmax,cross_entropy_drop"
+    small = f"--seeds 1 {methods} --rates 8,32 --decays 0 --epochs-scale 0.1 --shares 0,80"
     assert main(["study", "mixed-labels", "--out", study, *small.split()]) == 0
     assert main(["report", study]) == 0
     printed = capsys.readouterr().out
@@ -195,7 +203,8 @@ def test_features_whose_labels_are_mixed_already(
     known = np.where((split == "train") & (np.arange(60) % 3 == 0), [["cat"], ["dog"]], y)
     np.savez(tmp_path / "pets.npz", X=x.reshape(120, 4), y=known.ravel(), split=split.ravel())
     (tmp_path / "pets.csv").write_text("parent,child\ncat,lynx\ncat,ocelot\ndog,fox\ndog,wolf\n")
-    small = "--methods sce,sce_paths,sce_drop --seeds 1 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1"
+    methods = "--methods cross_entropy,cross_entropy_paths,cross_entropy_drop"
+    small = f"{methods} --seeds 1 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1"
     given = ["--features", f"pets={tmp_path / 'pets.npz'}", "--hierarchy", f"pets={tmp_path / 'pets.csv'}"]
     assert main(["study", "mixed-labels", *given, *small.split(), "--out", str(tmp_path / "S")]) == 0
     assert main(["report", str(tmp_path / "S")]) == 0
@@ -240,19 +249,24 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
     found = records(
         tmp_path,
         {
-            ("sce", LabelsConfig()): 6.0,
-            ("conditional", LabelsConfig()): 6.0,
-            ("sce", half): 2.0,
-            ("conditional", half): 4.0,
-            ("sce_drop", half): 1.0,
+            ("cross_entropy", LabelsConfig()): 6.0,
+            ("conditional_softmax", LabelsConfig()): 6.0,
+            ("cross_entropy", half): 2.0,
+            ("conditional_softmax", half): 4.0,
+            ("cross_entropy_drop", half): 1.0,
         },
     )
     (question,) = label_questions(Results(found))
     card = card_of(question)
     assert card.answer == "Yes. Use the coarse labels, with conditional softmax."
     best, below, whole = (
-        mean(found, m, labels) for m, labels in (("conditional", half.text), ("sce_drop", half.text), ("conditional", ""))
-    )  # fmt: skip
+        mean(found, m, labels)
+        for m, labels in (
+            ("conditional_softmax", half.text),
+            ("cross_entropy_drop", half.text),
+            ("conditional_softmax", ""),
+        )
+    )
     (decision,) = card.decisions
     assert decision.question == "50% of the labels known only to their parent"
     assert (decision.first, decision.second) == (
@@ -264,7 +278,7 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
     assert card.way is not None
     assert card.way.share == pytest.approx((best - below) / (whole - below))
     assert card.use == "conditional softmax"
-    ahead = f"{100 * (best - mean(found, 'sce', half.text)):.1f}"
+    ahead = f"{100 * (best - mean(found, 'cross_entropy', half.text)):.1f}"
     chosen = f"It was the best of 2 on test samples, {ahead} points ahead of cross-entropy."
     assert card.why == f"{chosen} Being chosen there overstates it."
     assert [[x for x, _ in panel.points] for panel in panels(question)] == [[0.0, 50.0]]
@@ -273,7 +287,10 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
 def test_drop_them_or_no_difference(tmp_path: Path) -> None:
     low = LabelsConfig(fine=1)
     alone = replace(low, drop=True)
-    found = records(tmp_path, {("sce", alone): 4.0, ("sce", low): 1.0, ("conditional", low): 1.0})
+    found = records(
+        tmp_path,
+        {("cross_entropy", alone): 4.0, ("cross_entropy", low): 1.0, ("conditional_softmax", low): 1.0},
+    )
     (question,) = label_questions(Results(found))
     card = card_of(question)
     assert card.answer == "No. Drop the coarse labels."
@@ -282,25 +299,34 @@ def test_drop_them_or_no_difference(tmp_path: Path) -> None:
     assert decision.question == "1 label per class, the others known only to their parent"
     assert (decision.second, decision.words) == ("cross-entropy", "clear loss")
     assert card.lines == (
-        f"1 label per class: cross-entropy reaches {100 * mean(found, 'sce', alone.text):.1f}%.",
+        f"1 label per class: cross-entropy reaches {100 * mean(found, 'cross_entropy', alone.text):.1f}%.",
     )
-    same = records(tmp_path / "same", {("sce", LabelsConfig(0.5)): 2.0, ("sce_drop", LabelsConfig(0.5)): 2.0})
+    same = records(
+        tmp_path / "same",
+        {("cross_entropy", LabelsConfig(0.5)): 2.0, ("cross_entropy_drop", LabelsConfig(0.5)): 2.0},
+    )
     (level,) = label_questions(Results(same))
     assert card_of(level).answer.startswith("No difference shown. ")
 
 
 def test_wrong_labels_are_asked_about_the_reference(tmp_path: Path) -> None:
     wrong = LabelsConfig(wrong=0.4)
-    known = {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0, ("conditional", wrong): 5.0}
+    known = {
+        ("cross_entropy", LabelsConfig()): 6.0,
+        ("cross_entropy", wrong): 1.0,
+        ("conditional_softmax", wrong): 5.0,
+    }
     found = records(tmp_path, known)
     (question,) = label_questions(Results(found))
     card = card_of(question)
     (decision,) = card.decisions
-    gain = mean(found, "conditional", wrong.text) - mean(found, "sce", wrong.text)
+    gain = mean(found, "conditional_softmax", wrong.text) - mean(found, "cross_entropy", wrong.text)
     assert decision.estimate == pytest.approx(gain)
     assert card.heads[1] == "conditional softmax minus cross-entropy"
     assert card.answer == "Yes. Use conditional softmax instead of cross-entropy."
-    alone = records(tmp_path / "alone", {("sce", LabelsConfig()): 6.0, ("sce", wrong): 1.0})
+    alone = records(
+        tmp_path / "alone", {("cross_entropy", LabelsConfig()): 6.0, ("cross_entropy", wrong): 1.0}
+    )
     (question,) = label_questions(Results(alone))
     card = card_of(question)
     assert card.decisions == ()
@@ -310,10 +336,15 @@ def test_wrong_labels_are_asked_about_the_reference(tmp_path: Path) -> None:
 def test_a_method_that_loses_to_the_reference_is_not_recommended(tmp_path: Path) -> None:
     """Chosen on held-out samples, and worse than the reference on test samples, though better than dropping."""
     half = LabelsConfig(0.5)
-    finals = records(tmp_path, {("sce", half): 6.0, ("conditional", half): 2.5, ("sce_drop", half): 0.0})
-    searches = searches_of(tmp_path, finals, {"sce": 1.0, "conditional": 6.0, "sce_drop": 0.0})
+    finals = records(
+        tmp_path,
+        {("cross_entropy", half): 6.0, ("conditional_softmax", half): 2.5, ("cross_entropy_drop", half): 0.0},
+    )
+    searches = searches_of(
+        tmp_path, finals, {"cross_entropy": 1.0, "conditional_softmax": 6.0, "cross_entropy_drop": 0.0}
+    )
     (question,) = label_questions(Results([*searches, *finals]))
-    assert question.states[0].best == "conditional"
+    assert question.states[0].best == "conditional_softmax"
     card = card_of(question)
     assert card.answer == "Yes. Use the coarse labels, with cross-entropy."
     assert card.use == "cross-entropy"
@@ -333,26 +364,33 @@ def searches_of(folder: Path, finals: list[Record], skills: Mapping[str, float])
 
 def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_path: Path) -> None:
     half = LabelsConfig(0.5)
-    finals = records(tmp_path, {("sce", half): 1.0, ("conditional", half): 4.0, ("sce_drop", half): 1.0})
+    finals = records(
+        tmp_path,
+        {("cross_entropy", half): 1.0, ("conditional_softmax", half): 4.0, ("cross_entropy_drop", half): 1.0},
+    )
     (alone,) = label_questions(Results(finals))
     # No searches: the best on test samples, and the page says so.
-    assert alone.states[0].best == "conditional"
+    assert alone.states[0].best == "conditional_softmax"
     assert card_of(alone).why.startswith("It was the best of 2 on test samples, ")
     assert label_blocks(alone.results, draw=False)[-1].startswith("Every method has one candidate")
-    searches = searches_of(tmp_path, finals, {"sce": 2.0, "conditional": 2.0, "sce_drop": 2.0})
+    searches = searches_of(
+        tmp_path, finals, {"cross_entropy": 2.0, "conditional_softmax": 2.0, "cross_entropy_drop": 2.0}
+    )
     (level,) = label_questions(Results([*searches, *finals]))
     # Level on held-out samples: the first one, though it is behind on test samples.
-    assert level.states[0].best == "sce"
+    assert level.states[0].best == "cross_entropy"
     # No gain over dropping is shown, so nothing that uses them is recommended.
     assert card_of(level).use == ""
     assert label_blocks(level.results, draw=False)[-1].endswith("so no test result chose it.")
-    assert level.results.scores[level.states[0].condition].score("sce", ACCURACY).value == pytest.approx(
-        mean(finals, "sce", half.text)
-    )
+    assert level.results.scores[level.states[0].condition].score(
+        "cross_entropy", ACCURACY
+    ).value == pytest.approx(mean(finals, "cross_entropy", half.text))
 
 
 def test_other_studies_have_no_such_section(tmp_path: Path) -> None:
-    found = records(tmp_path, {("sce", LabelsConfig()): 2.0, ("conditional", LabelsConfig()): 3.0})
+    found = records(
+        tmp_path, {("cross_entropy", LabelsConfig()): 2.0, ("conditional_softmax", LabelsConfig()): 3.0}
+    )
     assert label_blocks(Results(found), draw=False) == []
     assert "use" not in results_text(Results(found)).split("\n")[0]
 
@@ -365,7 +403,7 @@ def lonely(tmp_path: Path) -> list[str]:
     x = rng.normal(size=(160, 4)) + 2 * (y[:, None] == np.array(names))
     np.savez(tmp_path / "pets.npz", X=x, y=y, split=np.repeat(["train", "test"], 80))
     (tmp_path / "pets.csv").write_text("parent,child\ncat,lynx\ncat,ocelot\ndog,fox\nursid,bear\n")
-    small = "--methods sce --seeds 2 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1".split()
+    small = "--methods cross_entropy --seeds 2 --rates 2,8 --decays 0 --widen 0 --epochs-scale 0.1".split()
     given = ["--features", f"pets={tmp_path / 'pets.npz'}", "--hierarchy", f"pets={tmp_path / 'pets.csv'}"]
     return [*given, *small, "--out", str(tmp_path / "S")]
 
@@ -439,7 +477,7 @@ def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path)
 def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> None:
     metrics = {"truth": (0.6, 0.5), "labels": (0.3, 0.4)}
     configuration = configurations(
-        "noisy-labels", seeds=1, shares=(40,), methods=("sce",), rates=(1.0, 2.0), choose_by=by
+        "noisy-labels", seeds=1, shares=(40,), methods=("cross_entropy",), rates=(1.0, 2.0), choose_by=by
     )[0]
     searched = []
     for place, config in enumerate(configuration.search()[::2]):
@@ -459,7 +497,7 @@ def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> No
 
 
 def test_few_labels_get_as_many_steps_as_many(tmp_path: Path) -> None:
-    study = plants(tmp_path, "low-shot", methods=("sce",), rates=(4.0,), decays=(0.0,), fine=(2,))
+    study = plants(tmp_path, "low-shot", methods=("cross_entropy",), rates=(4.0,), decays=(0.0,), fine=(2,))
     study = replace(study, settings={"steps": 24, "batch_size": 7})
     found = {r.key.labels: r.run.result["train"] for r in study.run().records if r.run is not None}
     assert {labels: train["samples"] for labels, train in found.items()} == {
@@ -470,10 +508,10 @@ def test_few_labels_get_as_many_steps_as_many(tmp_path: Path) -> None:
 
 
 def test_the_papers_rates_follow_from_a_base_rate() -> None:
-    place = {"features": {"cifar100": "f.npz"}, "base_rate": 3e-3, "methods": ("sce", "hace")}
+    place = {"features": {"cifar100": "f.npz"}, "base_rate": 3e-3, "methods": ("cross_entropy", "hace")}
     found = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).configurations
     seed = [configuration for configuration in found if configuration.key.seed == 0]
     assert sorted(
-        configuration.rates[0] / 3e-3 for configuration in seed if configuration.key.method == "sce"
+        configuration.rates[0] / 3e-3 for configuration in seed if configuration.key.method == "cross_entropy"
     ) == pytest.approx([0.2, 0.5, 0.7, 1])
     assert max(configuration.rates[0] for configuration in seed) == pytest.approx(0.015)

@@ -61,7 +61,7 @@ class ScriptedExecutor(Executor):
 
 def probes(folder: Path, retries: int = 1, seeds: int = 1) -> Scheduler:
     """A study of one method at two rates: at each seed two searches that share a pass, and the final run."""
-    choices = Choices(only={"method": "sce"}, rates=(1.0, 8.0), seeds=seeds, epochs_scale=0.04)
+    choices = Choices(only={"method": "cross_entropy"}, rates=(1.0, 8.0), seeds=seeds, epochs_scale=0.04)
     plan = make_plan(find_presets("methods"), choices)
     survey = Survey(plan.data)
     return Scheduler(start_study(folder / "study", plan, choices, survey), survey.sources, retries=retries)
@@ -70,7 +70,7 @@ def probes(folder: Path, retries: int = 1, seeds: int = 1) -> Scheduler:
 def training(folder: Path, retries: int) -> Scheduler:
     """A study of one training."""
     config = tiny()
-    key = ConfigurationKey("paper", "toys", "test_vit", "sce", None, None, 0)
+    key = ConfigurationKey("paper", "toys", "test_vit", "cross_entropy", None, None, 0)
     plan = StudyPlan(
         "mine",
         [Configuration(key, config, rate_candidates([config.lr]))],
@@ -140,7 +140,7 @@ def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, monkeypatch
         "saved at step 9,",
     ]
     assert tally.notes[2].startswith(
-        "failed after 1 attempts: toys test_vit sce, seed 0, rate 0.05: its node failed."
+        "failed after 1 attempts: toys test_vit cross_entropy, seed 0, rate 0.05: its node failed."
     )
 
 

@@ -26,7 +26,7 @@ SEEDS, RATES = 3, (1.0, 4.0, 16.0)
 
 def shared_study(folder: Path, **more) -> tuple[StudyFolder, Scheduler]:
     """cross-entropy and HACE, one of them over a shuffled tree too: 3 searches of 3 runs, and 9 final runs."""
-    only = {"method": "sce,hace,hace_shuffled"}
+    only = {"method": "cross_entropy,hace,hace_shuffled"}
     choices = Choices(
         only=only, rates=RATES, widen=0, seeds=SEEDS, epochs_scale=0.05, search_once=True, **more
     )
@@ -47,7 +47,7 @@ def done(tmp_path_factory: pytest.TempPathFactory) -> StudyFolder:
 
 @pytest.mark.slow
 def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: StudyFolder) -> None:
-    for method in ("sce", "hace", "hace_shuffled"):
+    for method in ("cross_entropy", "hace", "hace_shuffled"):
         configurations = [
             configuration for configuration in done.configurations if configuration.key.method == method
         ]
@@ -77,7 +77,7 @@ def test_all_seeds_have_the_same_searches_and_runs_of_their_own(done: StudyFolde
 def test_the_rate_is_one_for_all_seeds(done: StudyFolder) -> None:
     final = [record for record in done.records() if record.stage == "final"]
     assert len(final) == 9
-    for method in ("sce", "hace", "hace_shuffled"):
+    for method in ("cross_entropy", "hace", "hace_shuffled"):
         assert len({record.lr for record in final if record.key.method == method}) == 1
     assert {record.run.config.seed for record in final if record.run is not None} == {0, 1, 2}
 
@@ -134,7 +134,7 @@ def test_the_option_and_its_dry_run(tmp_path: Path, capsys: pytest.CaptureFixtur
     options = plants_study(tmp_path)
     options += [
         "--methods",
-        "sce",
+        "cross_entropy",
         "--rates",
         "1,8",
         "--seeds",

@@ -46,7 +46,7 @@ def slurm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Fake
 def training(folder: Path, name: str = "study", config: TrainConfig | None = None) -> Scheduler:
     """A study of one training."""
     config = config or tiny(epochs=20)
-    key = ConfigurationKey("paper", "toys", "test_vit", "sce", None, None, 0)
+    key = ConfigurationKey("paper", "toys", "test_vit", "cross_entropy", None, None, 0)
     configuration = Configuration(key, config, rate_candidates([config.lr]))
     plan = StudyPlan("mine", [configuration], {("toys", "train"): config.data}, ())
     survey = Survey(plan.data)
@@ -82,7 +82,7 @@ def test_a_refused_job_leaves_the_others_going(
     options = [
         *plants_study(tmp_path),
         "--methods",
-        "sce,hace",
+        "cross_entropy,hace",
         "--only",
         "dilution=0.5,None",
         "--rates",
@@ -121,7 +121,7 @@ def test_a_job_that_is_lost_fails_with_its_reason(tmp_path: Path, slurm: Callabl
     assert tally.failed == 1
     (failure,) = scheduler.failures.values()
     assert "OUT_OF_MEMORY, it needs more memory: give --memory more gigabytes" in failure["error"]
-    assert "/jobs/toys-test_vit-sce-seed-0-rate-0.05-" in failure["error"]
+    assert "/jobs/toys-test_vit-cross_entropy-seed-0-rate-0.05-" in failure["error"]
 
 
 @pytest.mark.slow
@@ -152,7 +152,7 @@ def test_a_job_asks_for_what_it_was_given(tmp_path: Path, slurm: Callable[..., F
     run(training(tmp_path), **given)
     (job,) = fake.jobs()
     expected = {
-        "job-name": "hace-toys-test_vit-sce-seed-0-rate-0.05", "ntasks-per-node": "2", "gpus-per-node": "2",
+        "job-name": "hace-toys-test_vit-cross_entropy-seed-0-rate-0.05", "ntasks-per-node": "2", "gpus-per-node": "2",
         "cpus-per-task": "3", "mem": "4GB", "account": "birds", "qos": "long", "constraint": "a100", "partition": "gpu",
         "time": "120", "signal": "USR2@120", "no-requeue": "",
     }  # fmt: skip

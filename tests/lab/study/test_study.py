@@ -55,7 +55,7 @@ def small(folder: Path, *more: str) -> list[str]:
     options += ["--rates", "1,8"] if "--rates" not in more else []
     options += ["--seeds", "1", "--epochs-scale", "0.1"]
     options += ["--out", str(folder / "study")] if "--out" not in more else []
-    return [*options, *(more or ("--methods", "sce"))]
+    return [*options, *(more or ("--methods", "cross_entropy"))]
 
 
 # The grids.
@@ -74,7 +74,7 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
         ]
         runs = [
             (method, *run)
-            for method, diluted in (("hace", True), ("sce", False))
+            for method, diluted in (("hace", True), ("cross_entropy", False))
             for run in fixed_runs(diluted, RECIPES[model].lr)
         ]
         assert sorted(map(str, found)) == sorted(map(str, runs))
@@ -149,10 +149,10 @@ def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:
 def test_methods_with_a_head_of_their_own_start_at_random() -> None:
     """A hyperbolic head cannot start from zeros; all else is as for the other methods."""
     found = plan(
-        "methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "embedding")
+        "methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "class_embedding")
     ).configurations
     plain, bent, cosine = (
-        next(c for c in found if c.key.method == m) for m in ("hace", "hace_poincare", "embedding")
+        next(c for c in found if c.key.method == m) for m in ("hace", "hace_poincare", "class_embedding")
     )
     assert (plain.config.start, bent.config.start) == ("zeros", "auto")  # type: ignore[attr-defined]
     assert (plain.config.head.ball, bent.config.head.ball) == (None, PoincareBall())
@@ -160,9 +160,11 @@ def test_methods_with_a_head_of_their_own_start_at_random() -> None:
 
 
 def test_choices_shrink_a_study() -> None:
-    found = plan("fair-probe", only={"method": "hace,sce", "dataset": "cifar100"}, seeds=2).configurations
+    found = plan(
+        "fair-probe", only={"method": "hace,cross_entropy", "dataset": "cifar100"}, seeds=2
+    ).configurations
     assert {(c.key.method, c.key.dataset, c.key.seed) for c in found} == {
-        (m, "cifar100", s) for m in ("hace", "sce") for s in (0, 1)
+        (m, "cifar100", s) for m in ("hace", "cross_entropy") for s in (0, 1)
     }
     for scale, epochs, warmup in ((0.1, 30, 3), (0.001, 1, 0)):
         config = plan("paper-train", epochs_scale=scale, only={"model": "vit_base"}).configurations[0].config
@@ -206,7 +208,7 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
     choices = Choices(
         features={"birds": "f.npz"},
         hierarchy={"birds": str(tmp_path / "birds.csv")},
-        only={"method": "hace,sce"},
+        only={"method": "hace,cross_entropy"},
         rates=(0.5, 2),
         widen=0,
         search_once=True,
@@ -214,7 +216,7 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
         coarse_to="the genus",
     )
     assert choices.command("fair-probe controls") == (
-        "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,sce --rates 0.5,2 "
+        "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,cross_entropy --rates 0.5,2 "
         "--widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
     )
     assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("demo")
@@ -232,7 +234,7 @@ def test_options_of_the_data_are_part_of_a_runs_id() -> None:
 
 
 def test_any_model_of_timm() -> None:
-    choices = Choices(**BIRDS, models=("test_vit", "resnet50"), methods=("sce",), seeds=1)
+    choices = Choices(**BIRDS, models=("test_vit", "resnet50"), methods=("cross_entropy",), seeds=1)
     first, second = make_plan(find_presets("mixed-labels-end-to-end", ALL), choices).configurations[::4]
     assert (first.key.model, first.config.model, second.config.model) == ("test_vit", "test_vit", "resnet50")
     recipe = RECIPES["resnet18"]  # of a model that the paper does not have
@@ -267,13 +269,13 @@ def test_any_setting_of_all_runs() -> None:
         ),
         (
             "fair-probe",
-            {"only": {"metod": "sce"}},
+            {"only": {"metod": "cross_entropy"}},
             r"only must name one of .* Got 'metod'\. Did you mean 'method'",
         ),
         (
             "fair-probe",
-            {"only": {"method": "sc"}},
-            r"only: method must be among .* Got 'sc'\. Did you mean 'sce'",
+            {"only": {"method": "cross_entrop"}},
+            r"only: method must be among .* Got 'cross_entrop'\. Did you mean 'cross_entropy'",
         ),
         ("paper-probe", {"rates": (1.0,)}, "rates must come with a fair study: .* Got paper-probe."),
         ("fair-probe", {"rates": (1.0, -1.0)}, r"rates must be more than 0. Got \(1.0, -1.0\)"),
@@ -371,12 +373,12 @@ def test_a_study_is_done_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 def test_two_studies_share_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = ("--runs", str(tmp_path / "shared"))
-    assert main(small(tmp_path, "--methods", "sce", *runs)) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy", *runs)) == 0
     before = outcomes(tmp_path / "shared")
     other = ("--out", str(tmp_path / "other"), "--dry-run")
-    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other)) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy,hxe_0.2", *runs, *other)) == 0
     assert "2 configurations, 6 runs, 3 done" in capsys.readouterr().out
-    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", *runs, *other[:2])) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy,hxe_0.2", *runs, *other[:2])) == 0
     assert before.items() <= outcomes(tmp_path / "shared").items()
     assert len(outcomes(tmp_path / "shared")) == 6
 
@@ -386,12 +388,12 @@ def test_a_changed_study_is_refused_with_the_difference(
 ) -> None:
     assert main(small(tmp_path)) == 0
     before = outcomes(tmp_path / "study" / "runs")
-    assert main(small(tmp_path, "--methods", "sce,hxe_0.2")) == 2
+    assert main(small(tmp_path, "--methods", "cross_entropy,hxe_0.2")) == 2
     said = capsys.readouterr().err
-    assert "choices.methods: ['sce'] -> ['sce', 'hxe_0.2']" in said
+    assert "choices.methods: ['cross_entropy'] -> ['cross_entropy', 'hxe_0.2']" in said
     assert "new configurations: 1, the first is plants features hxe_0.2, seed 0" in said
     assert "Give another folder, or update (--update)" in said
-    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--update")) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy,hxe_0.2", "--update")) == 0
     assert before.items() <= outcomes(tmp_path / "study" / "runs").items()
     assert len(read_study(tmp_path / "study").configurations) == 2
 
@@ -418,21 +420,23 @@ def test_moved_data_and_a_moved_study_are_the_same(tmp_path: Path) -> None:
 
 
 def test_choices_that_lead_to_the_same_grid_are_the_same(tmp_path: Path) -> None:
-    assert main(small(tmp_path, "--methods", "sce,hxe_0.2", "--only", "method=sce")) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy,hxe_0.2", "--only", "method=cross_entropy")) == 0
     document = (tmp_path / "study" / "study.json").read_bytes()
-    assert main(small(tmp_path, "--methods", "sce")) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy")) == 0
     assert (tmp_path / "study" / "study.json").read_bytes() == document
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = ("--features", f"cifar100={tmp_path / 'nothing.npz'}", "--hierarchy", "cifar100=cifar100")
-    assert main(small(tmp_path, "--methods", "sce,hace", *missing, "--dry-run")) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy,hace", *missing, "--dry-run")) == 0
     out = capsys.readouterr().out
     assert not (tmp_path / "study").exists()
     assert "cifar100: not counted, cannot be used: " in out
     assert "2 configurations, 6 runs, 0 done; the rest takes at least 0:00:0" in out
     assert "rough: by rule of thumb" in out
-    assert main(small(tmp_path, "--methods", "sce,hace", *missing)) == 2  # without the data it is not started
+    assert (
+        main(small(tmp_path, "--methods", "cross_entropy,hace", *missing)) == 2
+    )  # without the data it is not started
     assert not (tmp_path / "study").exists()
 
 
@@ -481,7 +485,7 @@ def test_the_datas_own_validation_split_chooses(tmp_path: Path, capsys: pytest.C
     fifth = np.arange(len(arrays["y"])) % 5 == 0
     arrays["split"] = np.where((arrays["split"] == "train") & fifth, "val", arrays["split"])
     np.savez(features, **arrays)
-    assert main(small(tmp_path, "--methods", "sce")) == 0
+    assert main(small(tmp_path, "--methods", "cross_entropy")) == 0
     held = int((arrays["split"] == "val").sum())
     words = f"plants: its validation split ({held} samples) chooses under the fair protocol"
     assert words in capsys.readouterr().err
@@ -527,10 +531,10 @@ def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest
     assert stopped.value.code == 1
     printed, said = capsys.readouterr()
     assert "1 of 3 runs are done, 2 failed: " in printed
-    assert "failed after 2 attempts: plants features sce, seed 0, rate 1: " in said
+    assert "failed after 2 attempts: plants features cross_entropy, seed 0, rate 1: " in said
     failures = json.loads((tmp_path / "study" / "failures.json").read_text())
     assert failures[note.parent.name]["attempts"] == 2
-    assert failures[note.parent.name]["configuration"]["method"] == "sce"
+    assert failures[note.parent.name]["configuration"]["method"] == "cross_entropy"
     failed, other, final = read_study(tmp_path / "study").records()
     assert failed.status == "failed"
     assert "It holds other files: note.txt" in failed.error
@@ -545,7 +549,7 @@ def test_a_run_that_fails_is_retried_and_reported(tmp_path: Path, capsys: pytest
 
 @pytest.mark.slow
 def test_the_rest_of_a_pass_goes_on(tmp_path: Path) -> None:
-    methods = ("--methods", "sce,sce_smooth,hxe_0.2", "--retries", "0")
+    methods = ("--methods", "cross_entropy,cross_entropy_smooth,hxe_0.2", "--retries", "0")
     assert main(small(tmp_path, *methods)) == 0
     before = outcomes(tmp_path / "study" / "runs")
     note = next(r.run.folder for r in read_study(tmp_path / "study").records() if r.run) / "note.txt"
@@ -592,7 +596,7 @@ def test_a_damaged_run_is_reported_and_made_again(tmp_path: Path) -> None:
 
 def test_no_rate_is_chosen_where_all_have_diverged(tmp_path: Path) -> None:
     (configuration,) = make_plan(
-        find_presets("methods"), Choices(only={"method": "sce"}, rates=(1.0, 2.0), seeds=1)
+        find_presets("methods"), Choices(only={"method": "cross_entropy"}, rates=(1.0, 2.0), seeds=1)
     ).configurations
     searched = []
     for config in configuration.search():
@@ -652,7 +656,10 @@ def test_the_time_left_guarantees_no_more_than_it_knows(seed: int) -> None:
         (d, stage): rng.uniform(*(1, 3) if stage == "search" else (4, 40)) for d in "ab" for stage in stages
     }
     runs = [
-        (Record(ConfigurationKey("fair", d, "m", "sce", None, None, seed), stage, 1.0, None), cost[d, stage])
+        (
+            Record(ConfigurationKey("fair", d, "m", "cross_entropy", None, None, seed), stage, 1.0, None),
+            cost[d, stage],
+        )
         for stage in stages
         for d in "ab"
         for seed in range(24)
@@ -693,7 +700,7 @@ def test_images_and_features_of_one_data_set_in_one_study(tmp_path: Path) -> Non
         features={"plants": str(features)},
         data_root={"plants": str(tmp_path / "images")},
         hierarchy={"plants": str(hierarchy)},
-        only={"method": "sce", "model": "features,resnet18"},
+        only={"method": "cross_entropy", "model": "features,resnet18"},
         seeds=1,
     )
     both = make_plan(find_presets(["fair-probe", "fair-end-to-end"], ALL), choices)
@@ -720,7 +727,7 @@ def test_end_to_end_on_images_of_ones_own(tmp_path: Path) -> None:
         "--only",
         "model=resnet18",
         "--only",
-        "method=sce",
+        "method=cross_entropy",
         "--rates",
         "0.05,0.1",
         "--epochs-scale",
@@ -741,7 +748,16 @@ def test_end_to_end_on_images_without_a_test_split(
         for k in range(10):
             write_image(tmp_path / "pets" / name / f"{k}.png", colour=(40 * i, 20 * k, 90))
     options = ["study", "fair-end-to-end", "--data-root", f"pets={tmp_path / 'pets'}", "--seeds", "1"]
-    options += ["--models", "test_vit", "--methods", "sce", "--rates", "0.05", "--epochs-scale", "0.001"]
+    options += [
+        "--models",
+        "test_vit",
+        "--methods",
+        "cross_entropy",
+        "--rates",
+        "0.05",
+        "--epochs-scale",
+        "0.001",
+    ]
     options += ["--set", "image_size=32", "--out", str(tmp_path / "study")]
     assert main(options) == 2
     assert "It has train. Give some samples to a split 'test': " in capsys.readouterr().err
@@ -769,7 +785,7 @@ def test_a_dry_run_prices_data_that_are_not_here(tmp_path: Path, capsys: pytest.
     assert "--features aircraft=" in err
     rows = {tuple(line.split()[:3]): line.split() for line in out.splitlines()}
     assert rows["cifar100", "resnet18", "hace"][3:5] == ["6", "0"]
-    assert rows["cifar100", "resnet18", "sce"][3:5] == ["4", "0"]
+    assert rows["cifar100", "resnet18", "cross_entropy"][3:5] == ["4", "0"]
     assert rows["nabirds", "dinov2_large", "hace_soft30"][3:5] == ["6", "0"]
     hours = {model: seconds(rows["nabirds", model, "hace"][5]) for model in ("resnet18", "vit_base")}
     assert hours["vit_base"] / hours["resnet18"] == pytest.approx(300 / 750 * 17.6 / 1.81, rel=0.02)
@@ -815,6 +831,6 @@ def test_features_without_a_test_split_are_refused_before_anything_runs(
 
 def test_a_changed_study_is_told_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(small(tmp_path)) == 0
-    assert main(small(tmp_path, "--methods", "sce", "--set", "batch_size=8")) == 2
+    assert main(small(tmp_path, "--methods", "cross_entropy", "--set", "batch_size=8")) == 2
     said = capsys.readouterr().err
-    assert "plants features sce, seed 0: config.batch_size: 256 -> 8" in said
+    assert "plants features cross_entropy, seed 0: config.batch_size: 256 -> 8" in said

@@ -27,7 +27,7 @@ def test_resnet18_learns_real_images(real_data: Callable[[str], Path], tmp_path:
             tiles.append(array.reshape(rows, 32, columns, 32, 3).transpose(0, 2, 4, 1, 3).reshape(-1, 3072))
         splits[split] = (np.concatenate(tiles), np.repeat(np.arange(len(tiles)), len(tiles[0])))
     root = str(cifar_binary(tmp_path / "data", splits))
-    for method, columns in (("sce", 100), ("hace", 120)):
+    for method, columns in (("cross_entropy", 100), ("hace", 120)):
         config = replace(
             train_preset(f"cifar100/resnet18/{method}", root=root),
             per_class=2,

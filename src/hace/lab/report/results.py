@@ -15,7 +15,7 @@ from hace.lab.report.runs import Condition, chosen_runs, matched_runs, metric_va
 from hace.lab.report.scores import MethodScores, PredictionStore
 from hace.lab.study.records import Record
 
-DEFAULT_PAIR = ("hace", "sce")
+DEFAULT_PAIR = ("hace", "cross_entropy")
 
 
 class Results:
@@ -132,7 +132,9 @@ def _pair(methods: Sequence[str], compare: Sequence[str] | None) -> tuple[str, s
     """The two methods to compare: those asked for, or else HACE and cross-entropy as far as the study has them."""
     if compare is not None:
         if len(compare) != 2 or compare[0] == compare[1]:
-            raise ConfigError(f"compare must name two methods, as in hace,sce. Got {','.join(compare)!r}.")
+            raise ConfigError(
+                f"compare must name two methods, as in hace,cross_entropy. Got {','.join(compare)!r}."
+            )
         for name in (name for name in compare if name not in methods):
             known = f"It has {', '.join(methods)}.{nearest(name, methods)}"
             raise ConfigError(f"compare must name methods of the study. Got {name!r}. {known}")

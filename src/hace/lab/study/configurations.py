@@ -216,7 +216,7 @@ def dealt_candidates(candidates: Sequence[Candidate], dilutions: Sequence[float]
 
 
 def only(configurations: Sequence[Configuration], wanted: Mapping[str, str]) -> list[Configuration]:
-    """The configurations that match: method="hace,sce" and dataset="cifar100", say."""
+    """The configurations that match: method="hace,cross_entropy" and dataset="cifar100", say."""
     for key, text in wanted.items():
         if key not in KEYS:
             raise ConfigError(f"only must name one of {', '.join(KEYS)}. Got {key!r}.{nearest(key, KEYS)}")

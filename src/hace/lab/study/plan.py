@@ -50,7 +50,7 @@ class Choices(Config):
         data_root: Images by dataset: a folder or a manifest.
         hierarchy: Hierarchies to use in place of a dataset's own.
         options: Options of the data: test=0.2 for every dataset that has the option, birds.test=0.2 for one.
-        only: A part of the study: method=hace,sce dataset=cifar100; also model, dilution, pairing, seed, labels.
+        only: A part of the study: method=hace,cross_entropy dataset=cifar100; also model, dilution, pairing, seed, labels.
         methods: Methods, instead of the preset's: their keys, or losses with parameters such as hace:dilution=0.3.
         models: Architectures to train, instead of the preset's: any timm name.
         rates: Learning rates, instead of a fair study's.

@@ -75,7 +75,13 @@ CONTROLS = tuple(method.key for group, method in _ROWS if group == "control")
 DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
 # Whether coarse labels are worth using: cross-entropy with and without them, path sums, which gain most from them where fine
 # labels are few, and HACE.
-MIXED_LABEL_METHODS = ("sce", "hace", "sce_paths", "sce_paths_0.5", "sce_drop")
+MIXED_LABEL_METHODS = (
+    "cross_entropy",
+    "hace",
+    "cross_entropy_paths",
+    "cross_entropy_paths_0.5",
+    "cross_entropy_drop",
+)
 
 
 def _one_of_each_loss() -> Iterator[str]:
@@ -261,7 +267,7 @@ PRESETS: Mapping[str, Preset] = {
     "demo": Preset(
         "a taxonomy of animals, with all labels and with 80% known only to their family, in two minutes",
         "probe",
-        ("sce", "hace", "sce_paths", "hace_shuffled", "sce_drop"),
+        ("cross_entropy", "hace", "cross_entropy_paths", "hace_shuffled", "cross_entropy_drop"),
         ("animals",),
         seeds=5,
         rates=(8.0, 16.0, 32.0, 64.0),
@@ -284,7 +290,7 @@ PRESETS: Mapping[str, Preset] = {
     "profiles": replace(
         _FAIR,
         title="HACE's mass along the path: geometric (d = 0.5, and d tuned), uniform and linear",
-        methods=("sce", "hace", "hace_uniform", "hace_linear", "hace_tuned"),
+        methods=("cross_entropy", "hace", "hace_uniform", "hace_linear", "hace_tuned"),
     ),
     "mixed-labels": replace(
         _LABELS,
