@@ -99,6 +99,7 @@ docs: $(EVERYTHING)
 
 results: $(EVERYTHING)
 	$(BIN)/python evidence/from_scratch_page.py
+	$(BIN)/python evidence/summary.py
 	$(BIN)/python evidence/write.py
 	$(BIN)/python evidence/draw.py
 

@@ -44,7 +44,12 @@ else:
 HERE = Path(__file__).parent
 RESULTS = HERE / "results"
 QUOTED = HERE / "quoted.json"
-PAGES = (HERE.parent / "README.md", *sorted((HERE.parent / "docs").rglob("*.md")))
+PAGES = (
+    HERE.parent / "README.md",
+    *sorted((HERE.parent / "docs").rglob("*.md")),
+    HERE / "details.md",
+    HERE / "tables.md",
+)
 DETAIL = " (detail)"  # the report's columns of intervals
 SHOWN = {  # what pages call some columns
     "severity": "levels off",
@@ -53,7 +58,7 @@ SHOWN = {  # what pages call some columns
     "tried": "settings tried",
     "candidates": "settings tried",
 }
-EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "[measured anew](when-it-helps.md#all-labels-are-fine)"
+EDGE, SEEDS_ONLY, ANEW = " ‡", " †", "[measured anew](details.md#all-labels-are-fine)"
 _BLOCK = re.compile(
     r"(<!-- evidence: (?P<request>[^\n]*?) -->\n)(?P<table>.*?)(<!-- end of evidence -->)", re.DOTALL
 )

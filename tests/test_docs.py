@@ -105,16 +105,6 @@ def test_every_loss_rule_and_metric_has_a_card() -> None:
     assert [card.splitlines()[0] for card in cards if "\n```python\n" not in card] == []
 
 
-def test_every_page_of_the_guide_has_a_picture() -> None:
-    plain = {ROOT / "docs" / name for name in ("glossary.md", "installation.md", "label-results.md")}
-    pages = sorted(set((ROOT / "docs").glob("*.md")) - plain)
-    assert [
-        page.name
-        for page in pages
-        if not re.search(r"^(!\[|<picture>)", page.read_text(encoding="utf-8"), re.MULTILINE)
-    ] == []
-
-
 def test_formulas_are_rendered() -> None:
     """Pages write formulas as `math` blocks, which the site and GitHub both draw."""
     pages = [*(ROOT / "docs").rglob("*.md")]
