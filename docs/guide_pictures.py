@@ -20,12 +20,10 @@ import torch
 from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
-from safetensors.torch import save_file
 from sklearn.datasets import load_iris
 
 from hace import (
     CrossEntropyLoss,
-    FeatureStore,
     HACEClassifier,
     HACELoss,
     HCELoss,
@@ -33,8 +31,6 @@ from hace import (
     SoftLabelLoss,
     build_loss,
     export_run,
-    extract,
-    load_backbone,
 )
 from hace.data import Samples, synthetic_features, synthetic_images
 from hace.draw import draw_hierarchy, lay_out
@@ -46,7 +42,6 @@ from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.linear import Optimization, Trial, fit_heads, head_scores
 from hace.losses.head import node_log_probs
 from hace.metrics import LevelAccuracy, distances, hierarchical_prf, information_prf, level_accuracy
-from hace.paper import paper_tables
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -238,27 +233,6 @@ def image_grid(
     return figure
 
 
-def gains() -> Figure:
-    """What the paper prints: HACE minus cross-entropy for each model and dataset."""
-    table = paper_tables()["best_to_best"]
-    models = [row["model"] for row in table.rows]
-    names = {"cifar100": "CIFAR-100", "aircraft": "FGVC-Aircraft", "nabirds": "NABirds"}
-    figure, axes = plt.subplots(figsize=(8.6, 3.6))
-    for i, (dataset, colour) in enumerate(zip(names, (INK, TEAL, RED), strict=True)):
-        both = [
-            [table.value(model=m, dataset=dataset, method=name) for m in models]
-            for name in ("hace", "cross_entropy")
-        ]
-        values = np.subtract(*[np.array(v, dtype=float) for v in both])
-        axes.bar(np.arange(len(models)) + 0.27 * (i - 1), values, 0.25, color=colour, label=names[dataset])
-    axes.axhline(0, color=GREY, lw=1)
-    axes.set_xticks(range(len(models)), list(models))
-    axes.set_ylabel("points of top-1, HACE minus cross-entropy")
-    axes.legend(frameon=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def estimator() -> Figure:
     """Where the estimator of the page answers with a species, and where with the kind alone."""
     iris = load_iris()
@@ -312,33 +286,6 @@ def probing() -> Figure:
     axes.set(xlabel="learning rate", ylabel="top-1 accuracy, %")
     axes.legend(frameon=False, loc="lower center")
     axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
-def features() -> Figure:
-    """How alike the mean features of twelve classes are: groups of the tree show as blocks."""
-    import timm  # after hace, which repairs torchvision beside a CPU-only torch
-
-    torch.manual_seed(0)
-    data = synthetic_images(classes=12, train=20, test=1)
-    h = data.hierarchy
-    order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
-    with tempfile.TemporaryDirectory() as folder:
-        weights, store = Path(folder) / "weights.safetensors", Path(folder) / "features"
-        save_file(timm.create_model("test_vit", img_size=32).state_dict(), weights)
-        extract(data, load_backbone("test_vit", checkpoint=weights, image_size=32), store)
-        train = FeatureStore(store).load("train")
-    x, labels = np.asarray(train.x), h.labels[train.nodes]
-    means = np.array([x[labels == label].mean(axis=0) for label in order]) - x.mean(axis=0)
-    means /= np.linalg.norm(means, axis=1, keepdims=True)
-    names = [h.leaves[label] for label in order]
-    figure, axes = plt.subplots(figsize=(5.6, 4.6))
-    shown = axes.imshow(means @ means.T, cmap="GnBu", vmin=-1, vmax=1)
-    axes.set_xticks(range(len(names)), names, rotation=60, ha="right")
-    axes.set_yticks(range(len(names)), names)
-    axes.tick_params(length=0)
-    axes.spines[:].set_visible(False)
-    figure.colorbar(shown, ax=axes, shrink=0.8, label="cosine of mean features")
     return figure
 
 
@@ -627,10 +574,8 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         segments,
         speed,
         painted,
-        gains,
         estimator,
         probing,
-        features,
         deployment,
         integrations,
         unseen,

@@ -25,11 +25,8 @@ MEASURED = (
     "docs/groups.md",
     "docs/guarantees.md",
     "docs/hierarchy.md",
-    "docs/labels.md",
-    "docs/migration.md",
     "docs/paper.md",
     "docs/performance.md",
-    "docs/report.md",
     "docs/serve.md",
     "docs/study.md",
     "docs/training.md",
@@ -37,6 +34,7 @@ MEASURED = (
     "docs/when-it-helps.md",
     "docs/unseen.md",
     "evidence/details.md",
+    "evidence/peers.md",
     "evidence/tables.md",
 )
 
