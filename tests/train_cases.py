@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from hace.lab.runs.config import DataConfig, TrainConfig
+from hace.lab.runs.config import DataConfig, LossConfig, TrainConfig
 
 OPTIONS = {"classes": 5, "train": 8, "test": 4}
 
@@ -15,6 +15,7 @@ def tiny(**changes: Any) -> TrainConfig:
     """Three steps an epoch, the last of 8 images; a small transformer, without batch norm."""
     values: dict[str, Any] = {
         "data": DataConfig("synthetic", options=OPTIONS),
+        "loss": LossConfig("hace"),
         "model": "test_vit",
         "epochs": 2,
         "batch_size": 16,

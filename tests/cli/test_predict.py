@@ -59,7 +59,10 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
         images.image(i).save(folder / "images" / ("" if i < 9 else "more") / f"{i:02d}.png")
     (folder / "images" / "notes.txt").write_text("no image")
     data = DataConfig("synthetic", options={"classes": 6, "train": 5, "test": 2})
-    train(TrainConfig(data=data, model=VIT, epochs=2, batch_size=10, lr=0.05), folder / "train")
+    train(
+        TrainConfig(data=data, loss=LossConfig("hace"), model=VIT, epochs=2, batch_size=10, lr=0.05),
+        folder / "train",
+    )
     return folder
 
 
@@ -75,7 +78,10 @@ def strange(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.save(folder / "new.npy", test.x)
     write_hierarchy(h, folder / "tree.json")
     source = DataConfig("features", root=str(folder / "x.npz"), hierarchy=str(folder / "tree.json"))
-    (run,) = probe([ProbeConfig(data=source, epochs=3, lr=2.0, normalize="standard")], folder / "runs")
+    (run,) = probe(
+        [ProbeConfig(data=source, loss=LossConfig("hace"), epochs=3, lr=2.0, normalize="standard")],
+        folder / "runs",
+    )
     run.folder.rename(folder / "probe")
     return folder
 

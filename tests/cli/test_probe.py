@@ -32,6 +32,15 @@ def test_a_grid_becomes_runs_and_a_table(tmp_path: Path, capsys: pytest.CaptureF
         assert f"{tmp_path / run.id}" in shown
 
 
+def test_without_a_loss_the_labels_decide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert probe(*QUICK, "--out", str(tmp_path / "fine")) == 0
+    assert only_run(tmp_path / "fine").config.loss == LossConfig("cross_entropy")
+    assert "advised" not in capsys.readouterr().err
+    assert probe(*QUICK, "--labels.coarse", "0.5", "--out", str(tmp_path / "coarse")) == 0
+    assert only_run(tmp_path / "coarse").config.loss == LossConfig("cross_entropy_paths", {"sharing": 1.0})
+    assert "some training labels are coarse: the loss is cross_entropy_paths" in capsys.readouterr().err
+
+
 def test_json_has_the_same_numbers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert probe(*QUICK, "--loss", "cross_entropy,hace", "--lr", "2", "--out", str(tmp_path), "--json") == 0
     rows = json.loads(capsys.readouterr().out)

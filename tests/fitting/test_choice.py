@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,11 @@ import pytest
 from scipy import sparse
 
 from hace import HACEClassifier, Hierarchy
+from hace.data import Dataset, Features
 from hace.fitting.choice import Trial, choose, simplest
+from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig, TrainConfig
+from hace.lab.runs.samples import with_advised_loss
+from hace.lab.study.presets import METHODS, PRESETS
 from hace.linear.selection import Candidate, CrossValidation, Judged, leading, spread, standard_error
 from hace.losses.advice import ADVICE, COARSE, FINE, MILD, SPECIFIC, WRONG, advised_for, recommended_loss
 from hace.losses.registry import LOSSES, loss_parameters
@@ -165,6 +170,34 @@ def test_the_classifier_follows_the_advice() -> None:
         == recommended_loss(coarse=True).loss
         == "cross_entropy_paths"
     )
+
+
+def test_probes_and_trainings_follow_the_advice() -> None:
+    fine, coarse = (LossConfig(a.loss, dict(a.params)) for a in map(advised_for, (FINE, COARSE)))
+    assert ProbeConfig().loss == TrainConfig().loss == fine
+    x, nodes = blobs()
+    samples = Features(TREE, nodes, [str(i) for i in range(len(nodes))], x)
+    known = Dataset("known", TREE, {"train": samples})
+    above = [TREE.index(TREE.parents(TREE.nodes[v])[0]) for v in nodes[:5]]
+    partly = Dataset("partly", TREE, {"train": replace(samples, nodes=np.concatenate([above, nodes[5:]]))})
+    for config in (ProbeConfig(loss=LossConfig("hxe")), TrainConfig(loss=LossConfig("hxe"))):
+        assert with_advised_loss(known, config).loss == fine
+        assert with_advised_loss(partly, config).loss == coarse
+    made_coarse = ProbeConfig(data=DataConfig(labels=LabelsConfig(coarse=0.5)))
+    assert with_advised_loss(known, made_coarse).loss == coarse
+
+
+def test_the_first_example_in_pytorch_follows_the_advice() -> None:
+    """Its labels are coarse in part, as those of the example for scikit-learn."""
+    section = (ROOT / "README.md").read_text(encoding="utf-8").partition("## I train a model in PyTorch")[2]
+    code = section.partition("```python")[2].partition("```")[0]
+    assert f'{CALLS[advised_for(COARSE).loss]}, labels="nodes")' in code
+
+
+def test_the_demo_compares_what_is_advised_for_its_labels() -> None:
+    assert {advised_for(FINE).loss, advised_for(COARSE).loss} <= {
+        METHODS[key].loss.name for key in PRESETS["demo"].methods
+    }
 
 
 def test_every_advice_is_a_loss_with_its_parameters_and_flat_cross_entropy_is_the_simplest() -> None:

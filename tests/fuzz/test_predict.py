@@ -12,7 +12,7 @@ import pytest
 from hace.cli import main
 from hace.errors import HaceError
 from hace.lab.probe import probe
-from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from tests.fuzz.driver import fuzz, mutate_bytes
 from tests.fuzz.test_scores import array_bytes, bomb, saved
 
@@ -22,7 +22,9 @@ X = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
 @pytest.fixture(scope="module")
 def run_folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     data = DataConfig("synthetic-features", options={"classes": 4, "dim": 3, "train": 10, "test": 4})
-    (run,) = probe([ProbeConfig(data=data, epochs=1)], tmp_path_factory.mktemp("runs"))
+    (run,) = probe(
+        [ProbeConfig(data=data, loss=LossConfig("hace"), epochs=1)], tmp_path_factory.mktemp("runs")
+    )
     return str(run.folder)
 
 

@@ -32,7 +32,7 @@ from hace.settings import from_dict
 from hace.study import Study
 
 DATA = DataConfig("synthetic-features", options={"classes": 8, "dim": 12, "train": 12, "test": 6})
-BASE = ProbeConfig(data=DATA, epochs=3, batch_size=16, lr=2.0)
+BASE = ProbeConfig(data=DATA, loss=LossConfig("hace"), epochs=3, batch_size=16, lr=2.0)
 LOSSES = [
     LossConfig("hace"),
     LossConfig("hace", {"dilution": 0.2, "label_smoothing": 0.1}),

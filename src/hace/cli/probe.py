@@ -70,7 +70,8 @@ def probe(
     hace study fair-probe --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
 
     Args:
-        loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: hace).
+        loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one
+            advised for the labels, cross-entropy, or over path sums where some are coarse).
         lr: Learning rates, with commas (default: 8).
         seeds: How many seeds.
         config: Start from the configuration of a run; options override it.
@@ -83,7 +84,7 @@ def probe(
 
     from hace.lab.probe import load_sources
     from hace.lab.probe_table import ProbeTable
-    from hace.lab.runs.samples import own_split_note, with_own_split
+    from hace.lab.runs.samples import advised_loss_note, own_split_note, with_advised_loss, with_own_split
 
     require("--threads", threads, "at least 1", threads >= 1)
     require("--seeds", seeds, "at least 1", seeds >= 1)
@@ -94,14 +95,18 @@ def probe(
     base = base_config({**given, "lr": lr[0]} if lr else given, layers, options)
     if only_print:
         return print_yaml(base)
-    losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.name: base.loss}
     rates = list(dict.fromkeys(lr)) or [base.lr]
-    asked = any("validation" in layer for layer in (*layers, given))
+    asked = {name for layer in (*layers, given) for name in layer}
     sources = load_sources([base])
     (source,) = sources.values()
-    base = base if asked else with_own_split(source, base)
-    if note := own_split_note(source, base.validation):
+    base = base if "validation" in asked else with_own_split(source, base)
+    notes = [own_split_note(source, base.validation)]
+    if not loss and "loss" not in asked:
+        base = with_advised_loss(source, base)
+        notes.append(advised_loss_note(base.loss))
+    for note in filter(None, notes):
         print(f"hace: {note}", file=sys.stderr)
+    losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.text: base.loss}
     runs = make_runs(out, base, sources, losses, rates, range(base.seed, base.seed + seeds))
     table = ProbeTable(runs)
     for note in table.notes():

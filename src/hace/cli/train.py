@@ -69,7 +69,8 @@ def train(
         out: The run directory: new, or of the same run, which is then resumed.
         preset: A recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
         config: Settings in YAML or JSON, such as the config.json of a run.
-        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: hace).
+        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one advised for
+            the labels, cross-entropy, or over path sums where some are coarse).
         restart: Start over instead of resuming from a checkpoint.
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.
@@ -85,8 +86,14 @@ def train(
         if out is None:
             raise ConfigError("--out must be given: the folder for the run.")
         file = {} if config is None else read_mapping(config)
-        asked = "validation" in given or "validation" in file
-        run = _train(built, out, resume=not restart, own_split=not asked)
+        asked = {*given, *file}
+        run = _train(
+            built,
+            out,
+            resume=not restart,
+            own_split="validation" not in asked,
+            advised_loss=loss is None and preset is None and "loss" not in asked,
+        )
     except HaceError:
         if os.environ.get("LOCAL_RANK", "0") != "0":  # the first process of this machine prints it
             raise SystemExit(2) from None
@@ -118,7 +125,7 @@ def configuration(
     return resolved(TrainConfig, [*presets, fast_settings(asked.device), *file], given, options, loss)
 
 
-def _train(config: TrainConfig, out: Path, resume: bool, own_split: bool) -> Run:
+def _train(config: TrainConfig, out: Path, **how: bool) -> Run:
     from hace.lab.runs.process import processes
 
     main = processes()[0] == 0
@@ -129,7 +136,7 @@ def _train(config: TrainConfig, out: Path, resume: bool, own_split: bool) -> Run
 
     try:
         with progress("training", "images", sys.stderr if main else None) as start:
-            run = train(config, out, resume=resume, own_split=own_split, progress=start, report=_print_epoch)
+            run = train(config, out, progress=start, report=_print_epoch, **how)
     except Stopped as stopped:
         if main:
             print(stopped, file=sys.stderr)

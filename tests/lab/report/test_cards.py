@@ -358,3 +358,16 @@ def test_the_commands_to_paste_make_the_run(tmp_path: Path, monkeypatch: pytest.
     assert main([*shlex.split(calibrate)[1:], "--temperature", "1", "--accuracy", "0.5,0.9"]) == 0
     np.save("photos.npy", np.zeros((2, 8), np.float32))
     assert main(shlex.split(predict.replace(" photos ", " photos.npy "))[1:]) == 0
+
+
+def test_the_commands_hold_out_the_validation_split_that_the_data_have(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.array(["a", "b"] * 30)
+    np.savez(
+        tmp_path / "f.npz", X=rng.normal(size=(60, 3)), y=y, split=np.repeat(["train", "val", "test"], 20)
+    )
+    (tmp_path / "tree.csv").write_text("parent,child\nr,a\nr,b\n")
+    data = DataConfig("features", root=str(tmp_path / "f.npz"), hierarchy=str(tmp_path / "tree.csv"))
+    made = probe(ProbeConfig(data=data, epochs=1), tmp_path / "study")
+    words = shlex.split(commands(made)[0].replace("\\\n", ""))
+    assert words[words.index("--validation") + 1] == "split"

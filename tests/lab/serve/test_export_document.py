@@ -16,7 +16,7 @@ from safetensors.torch import load_file, save_file
 from hace import Predictor
 from hace.errors import FormatError, HaceError
 from hace.lab.probe import probe
-from hace.lab.runs.config import DataConfig, ProbeConfig
+from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.export import export_run
 from hace.linear.model_files import UNSEALED, seal
@@ -41,7 +41,7 @@ def exported(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A calibrated probe as one file."""
     folder = tmp_path_factory.mktemp("export")
     data = DataConfig("synthetic-features", options={"classes": 5, "dim": 8, "train": 40, "test": 5})
-    (run,) = probe([ProbeConfig(data=data, epochs=2, validation=0.5)], folder)
+    (run,) = probe([ProbeConfig(data=data, loss=LossConfig("hace"), epochs=2, validation=0.5)], folder)
     calibrate_run(run.folder, 0.6)
     export_run(run.folder, folder / "a.safetensors")
     return folder / "a.safetensors"

@@ -30,7 +30,7 @@ def samples(seed: int, groups: int, size: int = 8) -> tuple[np.ndarray, np.ndarr
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
     from hace.lab.probe import probe
-    from hace.lab.runs.config import DataConfig, ProbeConfig
+    from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 
     folder = tmp_path_factory.mktemp("groups")
     parts = {"train": samples(0, 120), "test": samples(1, 40)}
@@ -47,7 +47,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         hierarchy=str(folder / "tree.csv"),
         options={"label_kind": "index"},
     )
-    (found,) = probe([ProbeConfig(data=data, epochs=5, validation=0.3)], folder / "runs")
+    (found,) = probe(
+        [ProbeConfig(data=data, loss=LossConfig("hace"), epochs=5, validation=0.3)], folder / "runs"
+    )
     return found
 
 

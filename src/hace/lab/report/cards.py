@@ -392,7 +392,8 @@ def _commands(results: Results, condition: Condition, method: str) -> tuple[str,
 
 def commands(run: Run) -> tuple[str, ...]:
     """Commands that train a run's model with samples held out, calibrate it and ask it about photos."""
-    config = replace(run.config, validation=run.config.validation or 0.1, temperature=None, keep=True)
+    own = "split" if run.about["data"].get("own_validation") else 0.1
+    config = replace(run.config, validation=run.config.validation or own, temperature=None, keep=True)
     short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "data-root"
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}

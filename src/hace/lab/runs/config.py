@@ -19,6 +19,7 @@ from hace.errors import ConfigError, HaceError, nearest
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
 from hace.lab.models import check_model_name
+from hace.losses.advice import recommended_loss
 from hace.losses.base import SHARED
 from hace.losses.poincare_head import PoincareBall
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
@@ -121,7 +122,7 @@ class LossConfig(Config):
         options: Its parameters. Missing ones get their defaults, written out, so that the configuration is complete.
     """
 
-    name: str = setting("hace")
+    name: str = setting(recommended_loss(coarse=False).loss)
     options: Mapping[str, Any] = setting({})
 
     def __post_init__(self) -> None:

@@ -85,11 +85,19 @@ class DataPrint:
     hierarchy: str  # the fingerprint of the hierarchy of the result
     source: Mapping[str, Any] | None = None  # how images become what the run sees, where that is known
     model: str | None = None  # behind frozen features, where the data say it
+    own_validation: bool = False  # whether the data have a validation split
 
     @classmethod
     def of(cls, data: Dataset[Any]) -> DataPrint:
         """That of a dataset."""
-        return cls(data.name, data.fingerprint, data.hierarchy.fingerprint, data.source, data.model)
+        return cls(
+            data.name,
+            data.fingerprint,
+            data.hierarchy.fingerprint,
+            data.source,
+            data.model,
+            "val" in data.splits,
+        )
 
 
 @dataclass(frozen=True, eq=False)

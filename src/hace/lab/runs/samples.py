@@ -16,7 +16,15 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_counts
 from hace.lab.features.store import FeatureStore
-from hace.lab.runs.config import DataConfig, LabelsConfig, RunConfig, TrainConfig, Validation
+from hace.lab.runs.config import (
+    DataConfig,
+    LabelsConfig,
+    LossConfig,
+    RunConfig,
+    TrainConfig,
+    Validation,
+)
+from hace.losses.advice import recommended_loss
 
 # What a seed is used for.
 _COARSE = 0xC0A
@@ -190,6 +198,27 @@ def with_own_split(data: Dataset[Any], config: _C) -> _C:
     if config.validation or "val" not in data.splits:
         return config
     return replace(config, validation="split")
+
+
+def with_advised_loss(data: Dataset[Any], config: _C) -> _C:
+    """The configuration, with the loss that is advised for its training labels."""
+    advice = recommended_loss(coarse=_learns_coarse_labels(data, config.data.labels))
+    return replace(config, loss=LossConfig(advice.loss, dict(advice.params)))
+
+
+def _learns_coarse_labels(data: Dataset[Any], labels: LabelsConfig) -> bool:
+    """Whether some training labels are above the leaves, or are made so."""
+    if labels.drop:
+        return False
+    made = labels.coarse > 0 or labels.fine is not None
+    return made or bool((data.hierarchy.labels[data["train"].nodes] < 0).any())
+
+
+def advised_loss_note(loss: LossConfig) -> str:
+    """Which loss was chosen for the labels; "" for the one that most labels get."""
+    if loss == LossConfig():
+        return ""
+    return f"some training labels are coarse: the loss is {loss.text}; --loss takes another"
 
 
 def own_split_note(data: Dataset[Any], validation: Validation) -> str:

@@ -43,7 +43,15 @@ from hace.lab.runs.process import (
 )
 from hace.lab.runs.result import Outcome, diverged_result, evaluate_outputs, evaluate_run, scored_splits
 from hace.lab.runs.run import CHECKPOINTS, TENSORBOARD, DataPrint, Run, RunWriter, read_run, start_run
-from hace.lab.runs.samples import Task, data_of, make_task, own_split_note, with_own_split
+from hace.lab.runs.samples import (
+    Task,
+    advised_loss_note,
+    data_of,
+    make_task,
+    own_split_note,
+    with_advised_loss,
+    with_own_split,
+)
 from hace.lab.train.loop import ProcessGroup, Training, join_processes
 
 LAST = 2  # checkpoints that stay
@@ -64,6 +72,7 @@ def train(
     *,
     resume: bool = True,
     own_split: bool = False,
+    advised_loss: bool = False,
     progress: Start | None = None,
     report: Report | None = None,
     say: Say | None = None,
@@ -77,6 +86,7 @@ def train(
         folder: The run directory: new, or the same run. Several hosts must all see it.
         resume: Whether to resume from a checkpoint; otherwise an unfinished run starts over.
         own_split: Whether to hold out the data's own validation split, where there is one and `config` holds out nothing.
+        advised_loss: Whether to take the loss that is advised for the labels in place of that of `config`.
         progress: Called with the images of the whole run and those done before; what it returns is called with the images
             of every step and a note with epoch and loss.
         report: Called with every line of the log.
@@ -95,7 +105,11 @@ def train(
         dataset = data_of(config.data)
         if own_split:
             config = with_own_split(dataset, config)
-        if note := own_split_note(dataset, config.validation):
+        notes = [own_split_note(dataset, config.validation)]
+        if advised_loss:
+            config = with_advised_loss(dataset, config)
+            notes.append(advised_loss_note(config.loss))
+        for note in filter(None, notes):
             say(f"hace: {note}")
         _train_together(
             group, config, dataset, Path(folder), resume, progress if group.main else None, report, say
