@@ -687,3 +687,28 @@ def test_scores_and_labels_in_another_order_are_joined_by_the_names_of_samples(
     Path("y.csv").write_text(Path("y.csv").read_text().replace("3.jpg", "x.jpg"))
     assert cli.main([*words[:-1], "z.csv"]) == 2
     assert "Got none for '3.jpg'" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_the_table_of_decisions_names_samples_and_has_the_guaranteed_answers(folder: Path) -> None:
+    h = hace.read_hierarchy("tree.csv")
+    held, held_y = sample(h, 300, 1)
+    np.save("held.npy", held)
+    np.save("held_y.npy", held_y)
+    z, _ = sample(h)
+    files = [f"photo {i}.jpg" for i in range(len(z))]
+    rows = [",".join([file, *map(str, row)]) for file, row in zip(files, z.tolist(), strict=True)]
+    Path("z.csv").write_text("\n".join([",".join(["file", *LEAVES]), *rows]) + "\n")
+    words = "--hierarchy tree.csv --scores held.npy --labels held_y.npy --accuracy 0.8 --out c.json"
+    assert cli.main(["calibrate", *words.split()]) == 0
+    words = "--hierarchy tree.csv --scores z.csv --labels y.npy --calibration c.json --accuracy 0.8 --out out"
+    assert cli.main(["evaluate", *words.split()]) == 0
+    table = list(csv.DictReader(Path("out/decisions.csv").read_text(encoding="utf-8").splitlines()))
+    assert [row["sample"] for row in table] == files
+    answers = [row["guarantee, 0.8 of samples: id"] for row in table]
+    assert set(answers) <= {*h.nodes, ""}
+    said = [(a, row["truth"]) for a, row in zip(answers, table, strict=True)]
+    false = [a != "" and a not in h.ancestors(truth, include_self=True) for a, truth in said]
+    report = json.loads(Path("out/report.json").read_text(encoding="utf-8"))
+    assert np.mean(false) == pytest.approx(report["guarantee"]["measured"]["false"])
+    assert not any("least cost" in title for title in (*table[0], *report["metrics"]))

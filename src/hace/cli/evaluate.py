@@ -364,7 +364,12 @@ class Asked:
         h = predictor.hierarchy
         samples = labelled_split(self.samples.samples, h)
         scores, outputs = predictor.labelled_scores(samples)
-        forms: dict[str, Any] = {"labels": "nodes", "outputs": outputs, "groups": samples.groups}
+        forms: dict[str, Any] = {
+            "labels": "nodes",
+            "outputs": outputs,
+            "groups": samples.groups,
+            "names": samples.names,
+        }
         report = partial(evaluated, scores, samples.nodes, h, metrics=self.metrics, **forms)
         about: dict[str, Any] = (
             {} if predictor.temperature is None else {"temperature": predictor.temperature}

@@ -59,6 +59,7 @@ class Evaluation:
         about: what else is known of the scores, such as their run.
         source: where the scores come from.
         groups: (S,) the name of each sample's group, where samples come in groups: intervals are then over groups.
+        names: (S,) the name of each sample, such as its file, where they are known.
     """
 
     hierarchy: Hierarchy
@@ -78,6 +79,7 @@ class Evaluation:
     about: Mapping[str, str] = field(default_factory=dict)
     source: str = ""
     groups: np.ndarray | None = None
+    names: np.ndarray | None = None
 
     def over(self, hierarchy: Hierarchy) -> Evaluation:
         """The same over a hierarchy that differs in names alone."""
@@ -87,8 +89,9 @@ class Evaluation:
     def of_samples(self, rows: np.ndarray) -> Evaluation:
         """The metrics of some of the samples alone: a mask of them, or their numbers."""
         calibrated = None if self.calibrated is None else self.calibrated.of_samples(rows)
-        groups = None if self.groups is None else self.groups[rows]
-        return replace(self, samples=self.samples.chosen(rows), calibrated=calibrated, groups=groups)
+        groups, names = (None if given is None else given[rows] for given in (self.groups, self.names))
+        chosen = self.samples.chosen(rows)
+        return replace(self, samples=chosen, calibrated=calibrated, groups=groups, names=names)
 
     @cached_property
     def level_titles(self) -> tuple[str, ...]:

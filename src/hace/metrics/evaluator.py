@@ -272,6 +272,7 @@ def evaluate(
     price: float | None = None,
     only_subset: bool = False,
     groups: Any = None,
+    names: Sequence[str] | None = None,
     compare: Any = None,
     progress: Callable[[int], object] | None = None,
     **options: Any,
@@ -290,6 +291,7 @@ def evaluate(
         price: evaluate the answer of least cost at any rank, too, where a vague answer costs this share of its distance.
         only_subset: whether to skip samples whose truth is outside ``subset``.
         groups: (S,) the group of each sample, such as its site: intervals are then over groups, not samples.
+        names: (S,) the name of each sample, such as its file, for tables of answers.
         compare: scores of a second model on the same samples, in the same forms; or its evaluation.
         progress: called with the number of samples scored since the last call.
         **options: kind, outputs, labels, subset, prior, distance, rules, bins, thresholds, metrics, temperature and guarantee,
@@ -322,8 +324,11 @@ def evaluate(
     if groups is not None:
         names, places = group_places(groups, len(truth))
         grouped = names[places]
+    if names is not None and len(names) != len(truth):
+        raise DataError(f"names must have one entry per sample. Got {len(names)} for {len(truth)} samples.")
+    named = None if names is None else np.array([str(each) for each in names], dtype=object)
     depth = None if level is None else hierarchy.level_index(level)
-    found = evaluator.evaluation(name=name, level=depth, groups=grouped)
+    found = evaluator.evaluation(name=name, level=depth, groups=grouped, names=named)
     if inside is not None:
         classes = int(subset_mask(hierarchy, options["subset"])[hierarchy.leaf_nodes].sum())
         found = replace(found, subset=(classes, int((~inside).sum())), only_subset=only_subset)

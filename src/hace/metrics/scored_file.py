@@ -71,6 +71,8 @@ class ScoredFile:
     def report(self, *, progress: Callable[[int], object] | None = None, **options: Any) -> Evaluation:
         """All metrics, of the samples in the order of the truth; options as of :func:`hace.evaluate`."""
         forms = {"kind": self.kind, "outputs": self.outputs, "labels": "nodes", "groups": self.row_groups}
+        if self.scores.samples is not None:
+            options.setdefault("names", self.scores.samples())
         chunks = self._chunks()
         try:
             evaluation = evaluate(

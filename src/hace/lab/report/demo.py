@@ -16,13 +16,16 @@ from hace.lab.report.conformal import run_ladder, sure_places
 from hace.lab.report.labels import LabelState, label_questions
 from hace.lab.report.metric import level_names
 from hace.lab.report.results import Results
+from hace.lab.report.runs import method_title
 from hace.lab.report.sentences import say
 from hace.lab.report.study_report import write_records
 from hace.lab.report.summary import cards_text
-from hace.lab.runs.config import DataConfig
+from hace.lab.runs.config import DataConfig, LossConfig
 from hace.lab.runs.samples import data_of
 from hace.lab.study.folder import StudyFolder
+from hace.lab.study.presets import METHODS
 from hace.linear.unseen_classes import UnseenStudy
+from hace.losses.advice import recommended_loss
 from hace.metrics.intervals import share_interval
 
 GUARANTEE, NEW_GUARANTEE, NEW = 0.9, 0.8, 12
@@ -33,11 +36,20 @@ def write_demo(study: StudyFolder, data: DataConfig) -> tuple[str, Path]:
     results = Results(study.records())
     question = label_questions(results)[0]
     labels = label_card(question, compare(question.pairs()))
-    labels = replace(labels, where="Coarse labels", question="use or drop?", caveats=())
+    best, advised = method_title(question.states[0].best), method_title(_advised())
+    lines = (*labels.lines, say("demo_advice", best=best, advised=advised))
+    labels = replace(labels, where="Coarse labels", question="use or drop?", lines=lines, caveats=())
     cards = [labels, _guarantee_card(question.states[0]), _new_animals_card(data)]
     page = write_records(results, about_study(study), study.folder / "report", cards=cards)
     text = [cards_text(cards), *(f"{term}: {meaning}" for term, meaning in glossary(cards)[0])]
     return "\n".join(text), page
+
+
+def _advised() -> str:
+    """The method whose loss is advised for coarse labels."""
+    advice = recommended_loss(coarse=True)
+    loss = LossConfig(advice.loss, dict(advice.params))
+    return next(key for key, method in METHODS.items() if method.loss == loss)
 
 
 def _guarantee_card(state: LabelState) -> Card:

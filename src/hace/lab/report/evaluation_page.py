@@ -82,15 +82,16 @@ def _write_tables(folder: Path, e: Evaluation, raw: bool) -> None:
 
 
 def _decision_columns(e: Evaluation) -> dict[str, list]:
-    """One row per sample: truth, best leaf, and the answers of the other rules."""
+    """One row per sample: its name or number, truth, best leaf, and the answers of the other rules and of the guarantee."""
     h, s = e.hierarchy, e.samples
-    table: dict[str, list] = {"sample": list(range(len(s)))}
+    table: dict[str, list] = {"sample": list(range(len(s))) if e.names is None else e.names.tolist()}
     for title, nodes in (("truth", s.truth.tolist()), ("leaf", s.answers.tolist())):
         table |= {title: [h.nodes[v] for v in nodes], f"{title}_name": [h.names[v] for v in nodes]}
     if not s.only_leaves:
         table["leaf_probability"] = s.confidence.tolist()
     table["distance"] = s.distance.tolist()
-    for title, (nodes, probabilities) in s.decided.items():
+    calibrated = {} if e.calibrated is None else e.calibrated.samples.decided
+    for title, (nodes, probabilities) in (s.decided | calibrated).items():
         decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities)).columns()
         table |= {f"{title}: {n}": decided[n] for n in ("id", "name", "level", "probability", "path")}
     return table

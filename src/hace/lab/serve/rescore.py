@@ -80,6 +80,7 @@ class Rescored:
         """All metrics; options as of :func:`hace.evaluate`, by default those of the run's result."""
         options["temperature"] = self.temperature if temperature is None else temperature
         options.setdefault("groups", self.samples.groups)
+        options.setdefault("names", self.samples.names)
         samples = self.outputs(), self.samples.nodes
         return evaluate_outputs(self.loss, *samples, self.hierarchy, **options).report
 
