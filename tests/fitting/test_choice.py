@@ -15,7 +15,7 @@ from hace.fitting.choice import Trial, choose, simplest
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.samples import with_advised_loss
 from hace.lab.study.presets import METHODS, PRESETS
-from hace.linear.selection import Candidate, CrossValidation, Judged, leading, spread, standard_error
+from hace.linear.selection import USUAL, Candidate, CrossValidation, Judged, leading, spread, standard_error
 from hace.losses.advice import ADVICE, COARSE, FINE, MILD, SPECIFIC, WRONG, advised_for, recommended_loss
 from hace.losses.registry import LOSSES, loss_parameters
 
@@ -24,7 +24,9 @@ TREE = Hierarchy.from_paths([(f"group {c // 3}", str(c)) for c in range(9)])
 
 
 def trial(place: int, right: np.ndarray) -> Trial:
-    return Trial(ADVICE[place], Judged(Candidate(ADVICE[place].loss), -5.0, right, 1.0, {}))
+    return Trial(
+        ADVICE[place], Judged(Candidate(ADVICE[place].loss), -5.0, right, np.ones(len(right)), 1.0, {})
+    )
 
 
 def blobs(samples: int = 450, seed: int = 0, width: int = 12) -> tuple[np.ndarray, np.ndarray]:
@@ -83,6 +85,49 @@ def test_the_judgement_is_that_of_classifiers_trained_outside_each_fold() -> Non
         assert (right != judged.right).mean() < 0.01
         assert judged.accuracy == pytest.approx(right.mean(), abs=0.01)
         assert 0.5 < judged.accuracy < 1
+
+
+def recordings(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """45 recordings of ten samples, with their groups: samples of one differ less than recordings do."""
+    rng = np.random.default_rng(seed)
+    centres, nodes = blobs(45, seed)
+    x = np.repeat(centres, 10, axis=0) + 0.3 * rng.normal(size=(450, 12)).astype(np.float32)
+    return x, np.repeat(nodes, 10), np.repeat(np.arange(45), 10)
+
+
+def test_few_groups_hardly_move_the_decay() -> None:
+    """What 450 samples seem to say is chance where they come from 45 recordings."""
+    moves = []
+    for seed in range(4):
+        x, nodes, group = recordings(seed)
+        judged = [
+            CrossValidation(x, nodes, TREE, group // 9 % 3, groups).judge(Candidate("cross_entropy"))
+            for groups in (None, group)
+        ]
+        moves.append([abs(found.exponent - USUAL) for found in judged])
+    alone, grouped = np.array(moves).mean(axis=0)
+    assert grouped < alone
+
+
+def test_many_samples_find_the_best_decay() -> None:
+    """Noise in most of 200 features asks for much decay."""
+    x, nodes = blobs(900, width=200)
+    x = x * np.float32(0.2)
+    x[:, 12:] = np.random.default_rng(3).normal(size=(900, 188)) * 0.5
+    cross = CrossValidation(x, nodes, TREE, np.arange(900) // 9 % 3)
+    judged = cross.judge(Candidate("cross_entropy"))
+    assert judged.exponent > USUAL
+    assert judged.tried[judged.exponent] >= max(judged.tried.values()) - 0.02
+
+
+def test_coarse_samples_count_no_more_in_all_than_fine_ones() -> None:
+    x, nodes = blobs(450)
+    parents = np.array([TREE.index(TREE.parents(TREE.nodes[v])[0]) for v in nodes])
+    few = np.where(np.arange(450) < 90, nodes, parents)
+    judged = CrossValidation(x, few, TREE, np.arange(450) // 9 % 3).judge(Candidate("cross_entropy"))
+    fine = np.arange(450) < 90
+    assert judged.weight[fine].sum() == pytest.approx(judged.weight[~fine].sum())
+    assert judged.accuracy == pytest.approx((judged.right[fine].mean() + judged.right[~fine].mean()) / 2)
 
 
 def test_coarse_labels_are_used_where_they_help() -> None:

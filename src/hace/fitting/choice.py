@@ -1,9 +1,9 @@
 """Which loss: the simplest candidate within one standard error of the best.
 
 Candidates are those of :data:`hace.losses.advice.ADVICE`, from simple to involved, flat cross-entropy first. Cross-validation
-over training samples judges each of them at its own best weight decay. The standard error is that of the paired difference from
-the best candidate, over samples, or over groups of samples where there are any. Where labels are coarse, each candidate is
-judged with them and without them; dropping them is simpler.
+over training samples judges each of them at its own weight decay, which has a rule of its own: both rules are written down in
+:mod:`hace.linear.selection`. Where labels are coarse, each candidate is judged with them and without them; dropping them is
+simpler.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from hace.metrics.intervals import Interval, interval
 
 DROP, USE = "drop", "balanced"
 _KEPT = 20  # choices in the cache
-_VERSION = 1  # of what the cache holds; bump it when results change
+_VERSION = 2  # of what the cache holds; bump it when results change
 MOST = 20_000  # samples that a choice looks at: more would not change it
 
 
@@ -103,7 +103,7 @@ def choose(
     x, nodes = (x, nodes) if len(rows) == len(nodes) else (x[rows], nodes[rows])
     groups = None if together is None else together[rows]
     fold = folds_of(nodes, hierarchy, groups, seed)
-    cross = CrossValidation(x, nodes, hierarchy, fold, on_fit)
+    cross = CrossValidation(x, nodes, hierarchy, fold, groups, on_fit)
     known = Judgements(cache, x, nodes, hierarchy, fold)
 
     def tried(advice: Advice, how: str) -> Trial:
@@ -133,7 +133,7 @@ def simplest(trials: list[Trial], groups: np.ndarray | None) -> Trial:
     """The first candidate that is within one standard error of the best."""
     best = max(trials, key=lambda trial: trial.judged.accuracy)
     for trial in trials:
-        behind = best.judged.right.astype(float) - trial.judged.right
+        behind = trial.judged.behind(best.judged)
         if behind.mean() <= standard_error(behind, groups):
             return trial
     return best
@@ -145,7 +145,7 @@ def _best_of(trials: list[Trial], coarse: str) -> Trial | None:
 
 
 def _difference(first: Trial, second: Trial, groups: np.ndarray | None) -> Interval:
-    return interval((first.judged.right.astype(float) - second.judged.right)[None], groups=groups)
+    return interval(second.judged.behind(first.judged)[None], groups=groups)
 
 
 def _looked_at(samples: int, seed: int) -> IntArray:
@@ -197,7 +197,8 @@ class Judgements:
         judged = cross.judge(candidate)
         tried = np.array(list(judged.tried.items()))
         content = io.BytesIO()
-        arrays = {"right": judged.right, "tried": tried, "at": [judged.exponent, judged.temperature]}
+        arrays = {"right": judged.right, "weight": judged.weight, "tried": tried}
+        arrays["at"] = np.array([judged.exponent, judged.temperature])
         np.savez(content, **arrays, **{f"start_{i}": array for i, array in enumerate(cross.starts)})  # type: ignore[arg-type]
         try:
             self._folder.mkdir(exist_ok=True)
@@ -212,9 +213,10 @@ class Judgements:
             return None
         try:
             arrays = Arrays(path)
-            right, tried, (exponent, temperature) = arrays["right"], arrays["tried"], arrays["at"].tolist()
-            starts = [np.array(arrays[f"start_{i}"]) for i in range(len(arrays) - 3)]
+            right, weight = np.array(arrays["right"]), np.array(arrays["weight"])
+            tried, (exponent, temperature) = arrays["tried"], arrays["at"].tolist()
+            starts = [np.array(arrays[f"start_{i}"]) for i in range(len(arrays) - 4)]
         except (FormatError, KeyError, ValueError):  # damaged: made anew
             return None
         cross.starts = starts
-        return Judged(candidate, exponent, np.array(right), temperature, dict(map(tuple, tried.tolist())))
+        return Judged(candidate, exponent, right, weight, temperature, dict(map(tuple, tried.tolist())))

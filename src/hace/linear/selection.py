@@ -1,12 +1,21 @@
 """Which loss and how much weight decay, by cross-validation of linear heads over training samples.
 
 Every candidate is trained on the samples outside each fold and judged on those inside: a prediction is right where it is the
-label or below it, so a sample that is known only coarsely counts at the rank it has. Each candidate has its own search of the
-weight decay, warm-started along the decays, on as many folds as hold :data:`SEARCHED` samples; all folds then judge the decay
-it found.
+label or below it, so a sample that is known only coarsely counts at the rank it has. Coarse samples count no more in all than
+fine ones, as in training.
 
-Features are scaled to a mean squared distance of 1 from their mean, so that one grid of decays serves all data: a decay here is
-one of the features as they are, divided by that distance.
+Decay and candidate have a rule each, and both ask whether a difference is more than one standard error: that of the paired
+difference from the best, over samples, or over groups of samples where there are any.
+
+- The decay of a candidate is judged by likelihood, which tells decays apart from fewer samples than accuracy does. A search
+  from the usual decay goes on as long as the likelihood rises; of the decays it tried, the nearest to the usual one within one
+  standard error of the best is taken. So few samples or groups hardly move it, and many find the best.
+- The candidate is judged by accuracy, at its own decay: the simplest within one standard error of the best
+  (:func:`hace.fitting.choice.simplest`).
+
+The search is warm-started along the decays, on as many folds as hold :data:`SEARCHED` samples; all folds then judge the decay
+it found. Features are scaled to a mean squared distance of 1 from their mean, so that one grid of decays serves all data: a
+decay here is one of the features as they are, divided by that distance.
 """
 
 from __future__ import annotations
@@ -33,10 +42,11 @@ from hace.losses.registry import build_loss
 
 SEARCHED = 1_500  # held-out samples that the search of a decay looks at, where there are as many
 AXES = 512  # principal axes of the features that candidates are compared on
-_FIRST, _STEP = -5.0, 1.0  # exponents of 10: where a search of the decay begins, and its step
+USUAL, _STEP = -5.0, 1.0  # exponents of 10: the usual decay, from which searches begin, and their step
 _LEAST, _MOST = -9.0, -1.0
 # A comparison needs no last digit: at this gradient predictions no longer change by more than chance.
 _OPTIONS = Optimization("lbfgs", tolerance=1e-4, max_iter=100)
+_HEATED = 1_000  # held-out samples of a fold that its temperature is fitted on, at most
 _UNUSED = 4.0  # how far below the classes' outputs those of inner nodes start
 
 
@@ -63,6 +73,7 @@ class Judged:
         candidate: the candidate.
         exponent: of the decay of scaled features, as a power of 10.
         right: (M,) whether the prediction for each sample, by a head that was not trained on it, is its label or below it.
+        weight: (M,) how much each sample counts, 1 on average.
         temperature: what makes the probabilities of these predictions fit best; 1 where none does.
         tried: the exponents of the search, and the share of right predictions at each.
     """
@@ -70,13 +81,18 @@ class Judged:
     candidate: Candidate
     exponent: float
     right: np.ndarray
+    weight: np.ndarray
     temperature: float
     tried: Mapping[float, float]
 
     @property
     def accuracy(self) -> float:
         """The share of right predictions."""
-        return float(self.right.mean())
+        return float((self.right * self.weight).mean())
+
+    def behind(self, other: Judged) -> np.ndarray:
+        """(M,) by how much another candidate is ahead; the mean is the difference in accuracy."""
+        return (other.right.astype(float) - self.right) * self.weight
 
 
 @dataclass(frozen=True, eq=False)
@@ -84,7 +100,7 @@ class _Answers:
     """What a candidate says about held-out samples at one decay."""
 
     right: np.ndarray
-    loss: float  # mean negative log-likelihood at the best temperature
+    losses: np.ndarray  # negative log-likelihoods at the best temperature
     temperature: float
 
 
@@ -96,6 +112,7 @@ class CrossValidation:
         nodes: (M,) node indices of labels, of leaves or inner nodes.
         hierarchy: the hierarchy.
         fold: (M,) the fold of each sample, from 0.
+        groups: (M,) the group of each sample, over which standard errors are; None: samples are independent.
         on_fit: called after every head that was trained.
     """
 
@@ -105,9 +122,12 @@ class CrossValidation:
         nodes: IntArray,
         hierarchy: Hierarchy,
         fold: IntArray,
+        groups: np.ndarray | None = None,
         on_fit: Callable[[], object] = lambda: None,
     ) -> None:
-        self.hierarchy, self._nodes, self._on_fit = hierarchy, nodes, on_fit
+        self.hierarchy, self._nodes, self._groups, self._on_fit = hierarchy, nodes, groups, on_fit
+        weight = balanced_weights(nodes, hierarchy, None)
+        self._weight = np.ones(len(nodes)) if weight is None else weight / weight.mean()
         self.scale = 1 / np.sqrt(spread(x))
         scaled = (leading(x, AXES) * np.float32(self.scale)).astype(np.float32)
         self._folds = [
@@ -128,14 +148,21 @@ class CrossValidation:
                 self._on_fit()
             return known
 
-        def better(exponent: float, than: float) -> bool:
-            known = answers(than, self._searched)
-            return _is_better(answers(exponent, self._searched), known)
+        def losses_of(exponent: float) -> np.ndarray:
+            each = np.concatenate([answer.losses for answer in answers(exponent, self._searched)])
+            return each * self._weight[searched]
 
-        best = _FIRST
+        searched = np.concatenate([part.held for part in self._searched])
+        groups = None if self._groups is None else self._groups[searched]
+        best, least = USUAL, losses_of(USUAL)
         for step in (-_STEP, _STEP):  # less decay first, then more
-            while _LEAST <= best + step <= _MOST and better(best + step, best):
-                best += step
+            while _LEAST <= best + step <= _MOST and (more := losses_of(best + step)).mean() < least.mean():
+                best, least = best + step, more
+        for exponent in sorted(found, key=lambda exponent: abs(exponent - USUAL)):
+            behind = losses_of(exponent) - least
+            if behind.mean() <= standard_error(behind, groups):
+                best = exponent
+                break
         final = answers(best, self._folds)
         for part in self._folds:
             part.finish(candidate)
@@ -144,7 +171,7 @@ class CrossValidation:
             right[part.held] = answer.right
         tried = {e: float(np.concatenate([a.right for a in each]).mean()) for e, each in found.items()}
         temperature = float(np.exp(np.mean([np.log(answer.temperature) for answer in final])))
-        return Judged(candidate, best, right, temperature, dict(sorted(tried.items())))
+        return Judged(candidate, best, right, self._weight, temperature, dict(sorted(tried.items())))
 
     @property
     def starts(self) -> list[np.ndarray]:
@@ -194,6 +221,11 @@ class _Fold:
         kept = np.setdiff1d(np.arange(len(nodes)), held)
         self._x, self._nodes, self._truth = x[kept], nodes[kept], nodes[held]
         self._held_x = x[held]
+        labels = hierarchy.labels[self._truth]
+        self._fine, coarse = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+        self._below = torch.from_numpy(
+            is_above(hierarchy, self._truth[coarse, None], hierarchy.leaf_nodes[None, :])
+        )
         self._coarse = bool((hierarchy.labels[self._nodes] < 0).any())
         self._rows: dict[str, LabelledFeatures] = {}
         self.near: FittedHead | None = None  # where the next candidate's training starts
@@ -221,12 +253,32 @@ class _Fold:
         scores = loss.leaf_logits(torch.from_numpy(self._held_x @ head.weight.numpy().T) + head.bias)
         h = self._hierarchy
         right = is_above(h, self._truth, h.leaf_nodes[scores.argmax(dim=1).numpy()])
-        return _Answers(right, *_calibrated_loss(scores, self._truth, h))
+        temperature = self._temperature(scores)
+        return _Answers(right, self._losses(scores / temperature), temperature)
 
     def finish(self, candidate: Candidate) -> None:
         """Let the next candidates start where the first one arrived."""
         if self.near is None and self._last is not None and self._last[2].head.outputs == "leaves":
             self.near = self._last[1]
+
+    def _temperature(self, scores: Tensor) -> float:
+        """The temperature at which samples with a class label are most likely."""
+        rows = self._fine[:_HEATED]
+        try:
+            return fit_temperature(
+                scores[rows], self._truth[rows], self._hierarchy, labels="nodes", outputs="leaves"
+            )
+        except DataError:  # there are none, every prediction is right, or none says anything
+            return 1.0
+
+    def _losses(self, scores: Tensor) -> np.ndarray:
+        """(M,) negative log-likelihoods of the truths: of a coarse one, of the classes below it."""
+        log_p = scores.log_softmax(dim=1)
+        label = torch.from_numpy(self._hierarchy.labels[self._truth])
+        own = log_p.gather(1, label.clamp(min=0)[:, None])[:, 0]
+        if len(self._below):
+            own[label < 0] = log_p[label < 0].masked_fill(~self._below, -torch.inf).logsumexp(dim=1)
+        return -own.double().numpy()
 
     def _teacher(self, candidate: Candidate, loss: HierarchicalLoss) -> HierarchicalLoss:
         """The loss that takes coarse labels as the candidate says."""
@@ -259,31 +311,6 @@ def _started(loss: HierarchicalLoss, near: FittedHead) -> FittedHead:
     leaves = torch.from_numpy(np.array(h.leaf_nodes))
     weight[leaves], bias[leaves] = near.weight, near.bias
     return FittedHead(weight, bias, [], None, 0)
-
-
-def _calibrated_loss(scores: Tensor, truth: IntArray, h: Hierarchy) -> tuple[float, float]:
-    """Mean negative log-likelihood of the truths at the best temperature, and that temperature."""
-    try:
-        temperature = fit_temperature(scores, truth, h, labels="nodes", outputs="leaves")
-    except DataError:  # every prediction is right, or none says anything
-        temperature = 1.0
-    log_p = (scores.double() / temperature).log_softmax(dim=1)
-    label = torch.from_numpy(h.labels[truth])
-    fine = label >= 0
-    own = log_p.gather(1, label.clamp(min=0)[:, None])[:, 0]
-    if not bool(fine.all()):
-        coarse = torch.from_numpy(is_above(h, truth[~fine.numpy(), None], h.leaf_nodes[None, :]))
-        own[~fine] = log_p[~fine].masked_fill(~coarse, -torch.inf).logsumexp(dim=1)
-    return float(-own.mean()), temperature
-
-
-def _is_better(first: Sequence[_Answers], second: Sequence[_Answers]) -> bool:
-    """Whether one decay is better than another: by accuracy, and where that differs by no more than chance, by likelihood."""
-    one, other = (np.concatenate([answer.right for answer in each]).astype(float) for each in (first, second))
-    gain = one - other
-    if abs(gain.mean()) > standard_error(gain):
-        return bool(gain.mean() > 0)
-    return float(np.mean([a.loss for a in first])) < float(np.mean([a.loss for a in second]))
 
 
 def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
