@@ -84,10 +84,10 @@ def fit(
         nodes = label_nodes(y.astype(str), hierarchy, "id", f"obs[{labels!r}]")
         y, hierarchy = np.array(hierarchy.nodes, dtype=object)[nodes], _within(hierarchy, nodes)
     donors = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()[known]
-    kept, held = _parts(len(known), donors, held_out, seed)
+    trained_on, held = _parts(len(known), donors, held_out, seed)
     names = np.array(feature_names(adata, obsm), dtype=object)
     model = HACEClassifier(hierarchy, **options)
-    model.fit(features_of(adata, known[kept], layer, obsm), y[kept])
+    model.fit(features_of(adata, known[trained_on], layer, obsm), y[trained_on])
     if len(held):
         try:
             calibrated = None if donors is None else donors[held]
@@ -189,9 +189,9 @@ def annotate(
         }
     if member is not None:
         mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
-        told = _decided(mean, h, guarantee, threshold)
-        _write(adata, f"{key}_group", told, member)
-        ids = ["" if node is None else node for node in told.ids]
+        decided = _decided(mean, h, guarantee, threshold)
+        _write(adata, f"{key}_group", decided, member)
+        ids = ["" if node is None else node for node in decided.ids]
         record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
     adata.uns[key] = record
 
@@ -218,8 +218,8 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
     labelled = true != ""
     t = label_nodes(true[labelled].astype(str), hierarchy, "id", "truth")
     a = np.full(len(t), -1)
-    told = said[labelled] != ""
-    a[told] = label_nodes(said[labelled][told].astype(str), hierarchy, "id", "answers")
+    answered = said[labelled] != ""
+    a[answered] = label_nodes(said[labelled][answered].astype(str), hierarchy, "id", "answers")
     return class_scores(hierarchy, a, t)["macro-F1"]
 
 
@@ -330,14 +330,14 @@ def _places(adata: AnnData, model: HACEClassifier, obsm: str | None, missing: st
     if wanted == here:
         return None
     place = {name: i for i, name in enumerate(here)}
-    found = np.array([place.get(name, -1) for name in wanted])
-    lost = [wanted[i] for i in np.flatnonzero(found < 0)]
+    places = np.array([place.get(name, -1) for name in wanted])
+    lost = [wanted[i] for i in np.flatnonzero(places < 0)]
     if lost and (missing == "error" or len(lost) == len(wanted)):
         rule = f"The cells must have the {len(wanted):,} features of the training. {len(lost):,} are missing"
         hint = f" Pass obsm={lost[0].partition(':')[0]!r}." if ":" in lost[0] and obsm is None else ""
         zero = ' Pass missing="zero" to take 0 for them.' if len(lost) < len(wanted) else ""
         raise DataError(f"{rule}: {listed(lost)}.{hint}{zero}")
-    return found
+    return places
 
 
 def _aligned(x: Any, places: np.ndarray | None) -> Any:
@@ -345,8 +345,8 @@ def _aligned(x: Any, places: np.ndarray | None) -> Any:
     if places is None:
         return x
     lost = places < 0
-    found = x[:, np.where(lost, 0, places)]
-    return found.multiply(~lost[None]).tocsr() if hasattr(found, "multiply") else found * ~lost
+    columns = x[:, np.where(lost, 0, places)]
+    return columns.multiply(~lost[None]).tocsr() if hasattr(columns, "multiply") else columns * ~lost
 
 
 def _decided(log_q: np.ndarray, h: Hierarchy, guarantee: Any, threshold: float | None) -> Decisions:

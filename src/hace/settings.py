@@ -95,8 +95,8 @@ class Config:
     def deciding(self) -> dict[str, Any]:
         """The same without what does not decide the result."""
         names = [f.name for f in dataclasses.fields(self) if f.metadata.get("decides", True)]
-        kept = {name: getattr(self, name) for name in names}
-        return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in kept.items()}
+        values = {name: getattr(self, name) for name in names}
+        return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in values.items()}
 
 
 def unused(config: Config) -> dict[str, str]:

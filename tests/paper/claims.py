@@ -68,10 +68,10 @@ def gains(table: PaperTable, ours: str = "hace", theirs: str = "cross_entropy") 
         >>> gains(table)[table.cell(model="resnet34", dataset="nabirds", method="hace")]
         Decimal('-1.57')
     """
-    contests = [{str(cell.method): cell for cell in contest} for contest in table.contests()]
+    comparisons = [{str(cell.method): cell for cell in comparison} for comparison in table.comparisons()]
     return {
         c[ours]: Decimal(c[ours].printed) - Decimal(c[theirs].printed)
-        for c in contests
+        for c in comparisons
         if ours in c and theirs in c
     }
 
@@ -226,7 +226,8 @@ def _images(table: PaperTable, dataset: str) -> Decimal:
 
 def _scores(table: str) -> list[Scores]:
     return [
-        {str(c.method): Decimal(c.printed) for c in contest} for contest in paper_tables()[table].contests()
+        {str(c.method): Decimal(c.printed) for c in comparison}
+        for comparison in paper_tables()[table].comparisons()
     ]
 
 
@@ -279,10 +280,10 @@ def misplaced_marks() -> list[PrintedCell]:
     wrong = []
     for table in paper_tables().values():
         underlines = any(cell.mark == "underline" for cell in table.cells)
-        for contest in table.contests():
-            best, second = sorted({Decimal(cell.printed) for cell in contest}, reverse=True)[:2]
+        for comparison in table.comparisons():
+            best, second = sorted({Decimal(cell.printed) for cell in comparison}, reverse=True)[:2]
             right = {best: "bold", second: "underline" if underlines else ""}
-            wrong += [cell for cell in contest if cell.mark != right.get(Decimal(cell.printed), "")]
+            wrong += [cell for cell in comparison if cell.mark != right.get(Decimal(cell.printed), "")]
     return wrong
 
 

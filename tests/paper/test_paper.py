@@ -277,8 +277,8 @@ def test_cross_entropy_still_rises_where_its_search_ends() -> None:
 def test_leads_of_hace_with_smoothing_on_nabirds() -> None:
     table = TABLES["nabirds_methods"]
     worded, rivals = [], []
-    for contest in table.contests():
-        scores = {str(cell.method): number(cell) for cell in contest}
+    for comparison in table.comparisons():
+        scores = {str(cell.method): number(cell) for cell in comparison}
         ours = scores.pop("hace_smooth")
         worded.append(ours - max(scores.values()))
         scores.pop("hace")

@@ -331,7 +331,7 @@ class _Search:
         self.offset = p.new_zeros(len(p)) if measure.sample is None else p @ measure.sample
         self.value = p.new_full((len(p),), -torch.inf)
         none = self.labels[:0]
-        self.found: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
+        self.best_answers: list[tuple[Tensor, Tensor, Tensor, Tensor]] = [(none, none, p[:0, 0], p[:0, 0])]
 
     def masses(self, row: Tensor, node: Tensor) -> Tensor:
         """P(v); that of a leaf is its own probability, without the rounding of sums."""
@@ -365,10 +365,10 @@ class _Search:
         row = torch.arange(len(self.p), device=self.p.device)
         node = torch.full_like(row, 0 if self.h.rooted else self.h.num_nodes)
         mass = self.running[:, -1]
-        found = self.evaluate(row, node, mass, self.measure.start * self.parts(row, node, mass))
+        frontier = self.evaluate(row, node, mass, self.measure.start * self.parts(row, node, mass))
         if self.h.rooted:
-            self.keep(found, mass)
-        return found
+            self.keep(frontier, mass)
+        return frontier
 
     def follow_best_leaf(self) -> None:
         """Look at the path of the most probable leaf, for an answer to beat."""
@@ -380,18 +380,18 @@ class _Search:
         for nodes in reversed(chain):
             some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
             mass = self.masses(row[some], nodes[some])
-            found = self.evaluate(row[some], nodes[some], mass, sums[some])
-            self.keep(found, mass)
-            sums[some] = found.sums
+            frontier = self.evaluate(row[some], nodes[some], mass, sums[some])
+            self.keep(frontier, mass)
+            sums[some] = frontier.sums
 
-    def keep(self, found: _Frontier, mass: Tensor) -> None:
+    def keep(self, answers: _Frontier, mass: Tensor) -> None:
         """Note the answers that are the best so far, or as good."""
         if self.leaves_only:
-            leaf = (self.labels[found.node] >= 0).nonzero().squeeze(1)
-            found, mass = found.take(leaf), mass[leaf]
-        self.value.scatter_reduce_(0, found.row, found.value, "amax")
-        good = (found.value >= self.least(found.row)).nonzero().squeeze(1)
-        self.found.append((found.row[good], found.node[good], found.value[good], mass[good]))
+            leaf = (self.labels[answers.node] >= 0).nonzero().squeeze(1)
+            answers, mass = answers.take(leaf), mass[leaf]
+        self.value.scatter_reduce_(0, answers.row, answers.value, "amax")
+        good = (answers.value >= self.least(answers.row)).nonzero().squeeze(1)
+        self.best_answers.append((answers.row[good], answers.node[good], answers.value[good], mass[good]))
 
     def least(self, row: Tensor) -> Tensor:
         """What an answer must be worth to count."""
@@ -411,19 +411,19 @@ class _Search:
             row = frontier.row[parent]
             mass = self.masses(row, node)
             bound = frontier.value[parent] + self.measure.reach[frontier.node][parent] * mass
-            kept = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
-            if len(kept) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
+            promising = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
+            if len(promising) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
                 for half in torch.arange(len(number), device=number.device).tensor_split(2):
                     self.descend(frontier.take(half))
                 return
-            mass = mass[kept]
-            frontier = self.evaluate(row[kept], node[kept], mass, frontier.sums[parent[kept]])
+            mass = mass[promising]
+            frontier = self.evaluate(row[promising], node[promising], mass, frontier.sums[parent[promising]])
             self.keep(frontier, mass)
             frontier = frontier.take((self.labels[frontier.node] < 0).nonzero().squeeze(1))
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
         """(B,) nodes, masses and values of the best answers."""
-        row, node, value, mass = (torch.cat(parts) for parts in zip(*self.found, strict=True))
+        row, node, value, mass = (torch.cat(parts) for parts in zip(*self.best_answers, strict=True))
         good = (value >= self.least(row)).nonzero().squeeze(1)
         row, node, mass = row[good], node[good], mass[good]
         most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")

@@ -58,15 +58,17 @@ def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisi
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
     levels = level_numbers(hierarchy)
     masses, place = node_masses(log_q, hierarchy, mass), layout(hierarchy, log_q.device)
-    served = best_of_levels(masses, place.short_depths, len(levels))
-    if served is not None:
-        return Decisions(hierarchy, served[0], served[1].exp())
+    compiled = best_of_levels(masses, place.short_depths, len(levels))
+    if compiled is not None:
+        return Decisions(hierarchy, compiled[0], compiled[1].exp())
     best = [masses[:, choices].max(dim=1) for choices in map(place.level_choices, levels)]
     if not best:  # a hierarchy of a root alone has no level
         empty = log_q.new_zeros(len(log_q), 0)
         return Decisions(hierarchy, torch.zeros_like(empty, dtype=torch.long), empty)
-    nodes = [place.level_choices(k)[found.indices] for k, found in zip(levels, best, strict=True)]
-    masses = torch.stack([found.values.exp() for found in best], dim=1)
+    nodes = [
+        place.level_choices(k)[most_probable.indices] for k, most_probable in zip(levels, best, strict=True)
+    ]
+    masses = torch.stack([most_probable.values.exp() for most_probable in best], dim=1)
     return Decisions(hierarchy, torch.stack(nodes, dim=1), masses)
 
 

@@ -121,8 +121,8 @@ class Scores:
             return self
         self._need_outputs("subset")
         whole = self.checked()
-        kept = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
-        z = whole.data.masked_fill(~kept.to(whole.data.device), -torch.inf)
+        allowed = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
+        z = whole.data.masked_fill(~allowed.to(whole.data.device), -torch.inf)
         none, numbers = (z == -torch.inf).all(1, keepdim=True), 0 if rows is None else rows
         _refuse_rows(none, "must have some mass in the subset", "Use a larger subset.", numbers)
         return replace(whole, data=z)
@@ -247,9 +247,9 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
     """(B, k) labels of the k greatest scores, best first; equal scores in label order."""
     n = log_p.shape[1]
     require("k", k, f"from 1 to the number of leaves, {n}", isinstance(k, int | np.integer) and 1 <= k <= n)
-    served = best_columns(log_p, k)
-    if served is not None:
-        return served[0]
+    ranked = best_columns(log_p, k)
+    if ranked is not None:
+        return ranked[0]
     values, labels = log_p.topk(min(k + 1, n), dim=1)
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
     values, labels = values[:, :k], labels[:, :k]
@@ -294,8 +294,8 @@ def subset_mask(hierarchy: Hierarchy, subset: Iterable[Any]) -> np.ndarray:
 
 def inside_subset(hierarchy: Hierarchy, subset: Iterable[Any], truth: np.ndarray) -> np.ndarray:
     """(S,) whether each truth is a class of the subset, or an inner node with no class outside it."""
-    kept = subset_mask(hierarchy, subset)
-    others = [hierarchy.nodes[node] for node in hierarchy.leaf_nodes if not kept[node]]
+    allowed = subset_mask(hierarchy, subset)
+    others = [hierarchy.nodes[node] for node in hierarchy.leaf_nodes if not allowed[node]]
     return ~subset_mask(hierarchy, others)[truth] if others else np.ones(len(truth), dtype=bool)
 
 
@@ -372,15 +372,15 @@ def _id_nodes(ids: np.ndarray, hierarchy: Hierarchy, what: str, abstain: bool) -
     if abstain:
         index[None] = -1
     known = (index.get(value, -2) if isinstance(value, (str, NoneType)) else -2 for value in ids.flat)
-    found = np.fromiter(known, dtype=np.int64, count=ids.size).reshape(ids.shape)
-    bad = np.flatnonzero(found == -2)
+    nodes = np.fromiter(known, dtype=np.int64, count=ids.size).reshape(ids.shape)
+    bad = np.flatnonzero(nodes == -2)
     if len(bad):
         first = ids.flat[bad[0]]
         raise DataError(
             f"{what} must hold ids of the hierarchy, {hierarchy!r}. {len(bad):,} of {ids.size:,} are not; the first is "
             f"{first!r} at position {bad[0]}.{nearest(str(first), hierarchy.nodes)}"
         )
-    return torch.from_numpy(found)
+    return torch.from_numpy(nodes)
 
 
 def row_blocks(rows: int, width: int) -> Iterator[slice]:

@@ -68,9 +68,9 @@ def fit_temperature(
         raise ConfigError("kind must be 'logits', 'probs' or 'log_probs': a temperature acts on the outputs.")
     given = Scores(scores, hierarchy, kind, outputs)
     likelihood = _Likelihood(given, given.truths(target, labels))
-    found = [_solve(likelihood, low, high) for low, high in likelihood.brackets()]
-    values = likelihood(found)[0]
-    least = float(values.min()) if found else np.inf
+    inverses = [_solve(likelihood, low, high) for low, high in likelihood.brackets()]
+    values = likelihood(inverses)[0]
+    least = float(values.min()) if inverses else np.inf
     zero, infinity = likelihood.at_zero, likelihood.at_infinity  # of b: T infinite, and T = 0
     margin = 1e-12 * max(1.0, zero)
     if infinity < zero - margin and infinity <= least + margin:
@@ -79,7 +79,7 @@ def fit_temperature(
             "every smaller temperature is better. Calibrate on more samples (--validation holds them out), or keep T = 1."
         )
     if least < zero - margin:
-        return 1.0 / found[int(values.argmin())]
+        return 1.0 / inverses[int(values.argmin())]
     raise DataError(
         f"scores must say something about the truths. No temperature of the {likelihood.samples} samples is better than an "
         "infinite one: the scores are constant, or no better than chance. Check that scores, target and hierarchy belong "

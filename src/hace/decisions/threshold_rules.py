@@ -50,9 +50,9 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
-    served = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)
-    if served is not None:
-        nodes, masses = served
+    compiled = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)
+    if compiled is not None:
+        nodes, masses = compiled
         steps = 1 + int((nodes[:, 1:] != nodes[:, :-1]).any(dim=0).sum())  # the last walker is at a leaf
         return nodes[:, :steps], masses[:, :steps]
     count = place.children[1]
@@ -180,8 +180,8 @@ def deepest_above(
     else:
         failing = log_q.double().exp() < limits[depths[:-1]]
         # log 0 of a node that passes is above the -inf of those that fail
-        kept = log_q.clamp(min=torch.finfo(log_q.dtype).min).masked_fill_(failing, -torch.inf)
-        nodes, masses = best_by_information(kept, hierarchy)
+        passing = log_q.clamp(min=torch.finfo(log_q.dtype).min).masked_fill_(failing, -torch.inf)
+        nodes, masses = best_by_information(passing, hierarchy)
         passing = masses > -torch.inf
     return _answers(hierarchy, nodes, masses, last_passing(passing, constrained))
 

@@ -116,13 +116,13 @@ def encoded(
         dataset: Any = Dataset(given.source or PHOTOS, h, {_SPLIT: samples})
         whole = without_broken(dataset, known_images(folder, aside=False) if folder.exists() else ())
         if whole.broken:
-            kept = set(whole.splits[_SPLIT].names)
-            rows = np.array([i for i, name in enumerate(names) if name in kept], dtype=np.int64)
+            readable = set(whole.splits[_SPLIT].names)
+            rows = np.array([i for i, name in enumerate(names) if name in readable], dtype=np.int64)
             if not len(rows):
                 raise DataError(f"Photos must be readable. None of {len(names):,} is. {whole.broken[0]}")
-            told = f"{len(whole.broken):,} of {len(names):,} photos cannot be read and are left out: {whole.broken[0]}"
+            note = f"{len(whole.broken):,} of {len(names):,} photos cannot be read and are left out: {whole.broken[0]}"
             given, dataset = given.rows(rows), whole
-            notes = (*notes, told)
+            notes = (*notes, note)
     else:
         dataset = Dataset(given.source or TEXTS, h, {_SPLIT: Texts(h, given.nodes, names, texts=given.items)})
 

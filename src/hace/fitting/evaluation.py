@@ -36,19 +36,19 @@ def is_right(clf: HACEClassifier, x: Any, nodes: IntArray) -> np.ndarray:
 def rank_names(h: Hierarchy, nodes: Sequence[int] | IntArray) -> list[str | None]:
     """The rank of each node, by name where there is one; None for no answer."""
     names = h.level_names
-    found: list[str | None] = []
+    ranks: list[str | None] = []
     for v in (int(v) for v in nodes):
         depth = 0 if v < 0 else int(h.depths[v])
         if v < 0 or depth == 0:
-            found.append(None)
+            ranks.append(None)
         elif h.ranks is not None and h.ranks[v]:
-            found.append(h.ranks[v])
+            ranks.append(h.ranks[v])
         elif names is not None:
-            found.append(names[depth - 1])
+            ranks.append(names[depth - 1])
         else:
             group = "group" if h.max_depth == 2 else f"level {depth}"
-            found.append("class" if h.labels[v] >= 0 else group)
-    return found
+            ranks.append("class" if h.labels[v] >= 0 else group)
+    return ranks
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,8 +92,8 @@ def judge_guarantee(
     else:
         place = np.unique(groups, return_inverse=True)[1]
         shares = np.bincount(place, weights=wrong) / np.bincount(place)
-        found = interval(shares[None])
-        false = (found.value, max(found.low, 0.0), min(found.high, 1.0))
+        share = interval(shares[None])
+        false = (share.value, max(share.low, 0.0), min(share.high, 1.0))
         chance = _chance_of_mean(shares, 1 - record.accuracy, record.num_groups)
     return Guaranteed(record.accuracy, ranks, false, chance >= SIGNIFICANT)
 
@@ -141,8 +141,8 @@ def differ_by_more_than_chance(
 def accuracy_of(right: np.ndarray, groups: np.ndarray | None) -> Interval:
     """The share of right predictions with its interval, over samples or groups."""
     if groups is not None and len(np.unique(groups)) > 1:
-        found = interval(right.astype(float)[None], groups=groups)
-        return found._replace(low=max(found.low, 0.0), high=min(found.high, 1.0))
+        accuracy = interval(right.astype(float)[None], groups=groups)
+        return accuracy._replace(low=max(accuracy.low, 0.0), high=min(accuracy.high, 1.0))
     low, high = share_interval(float(right.sum()), len(right))
     return Interval(float(right.mean()), low, high)
 

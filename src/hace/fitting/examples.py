@@ -44,7 +44,7 @@ def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) 
     left = [i for i in order.tolist() if i not in chosen]
     chosen += left[: COUNT - len(chosen)]
     ranks = rank_names(h, answer[chosen].tolist())
-    found = []
+    examples = []
     for i, rank in zip(chosen, ranks, strict=True):
         said = None if rank is None else h.names[int(answer[i])]
         example = {
@@ -56,8 +56,8 @@ def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) 
             "right": bool(right[i]),
             "path": _path(h, int(truth[i])),
         }
-        found.append(example | _shown(given, int(rows[i])))
-    return found
+        examples.append(example | _shown(given, int(rows[i])))
+    return examples
 
 
 def _path(h: Hierarchy, node: int) -> str:

@@ -84,8 +84,8 @@ class Findings(Config):
     @property
     def answers(self) -> list[Answer]:
         """The questions of the page, one number and one sentence each."""
-        found = [self.good, self.specific, self.taxonomy, self.labels]
-        return [*found, *([self.something_new] if self.new is not None else []), self.watch]
+        answers = [self.good, self.specific, self.taxonomy, self.labels]
+        return [*answers, *([self.something_new] if self.new is not None else []), self.watch]
 
     @property
     def good(self) -> Answer:

@@ -236,11 +236,11 @@ def _of_samples(values: Any, samples: int, name: str) -> np.ndarray | None:
         return None
     if isinstance(values, str):
         raise ConfigError(f"{name} must be an array for an array of features. Got the column {values!r}.")
-    found = np.asarray(values)
-    if found.ndim != 1:
-        raise DataError(f"{name} must be one-dimensional. Got shape {found.shape}.")
-    _check_length(found, samples, name)
-    return found.astype(str)
+    entries = np.asarray(values)
+    if entries.ndim != 1:
+        raise DataError(f"{name} must be one-dimensional. Got shape {entries.shape}.")
+    _check_length(entries, samples, name)
+    return entries.astype(str)
 
 
 # --- tables
@@ -386,10 +386,10 @@ def _read_folder(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
             "or an .h5ad is given by the name of the file."
         )
     h = None if hierarchy is None else as_hierarchy(hierarchy)
-    found = load_folders(Path(data), h, allow_empty=True)
-    parts = found.splits
+    folders = load_folders(Path(data), h, allow_empty=True)
+    parts = folders.splits
     every = Samples.joined(list(parts.values()))
-    labels = within_labels(every.nodes, found.hierarchy)
+    labels = within_labels(every.nodes, folders.hierarchy)
     splits = np.repeat(list(parts), [len(part) for part in parts.values()])
     assert every.paths is not None
     return Given(
@@ -517,17 +517,17 @@ def read_unlabelled(data: Any, wanted: Sequence[str] | None) -> Unlabelled:
         adata = read_cells(data) if isinstance(data, (str, Path)) else data
         obsm = wanted[0].rpartition(":")[0] if wanted and wanted[0].rpartition(":")[0] in adata.obsm else None
         x = features_of(adata, np.arange(adata.n_obs), None, obsm)
-        found = Unlabelled(x, [str(name) for name in adata.obs_names], feature_names(adata, obsm))
+        samples = Unlabelled(x, [str(name) for name in adata.obs_names], feature_names(adata, obsm))
     elif _is_table_file(data):
-        found = _frame_rows(_frame_of(Path(data)), wanted, Path(data).name)
+        samples = _frame_rows(_frame_of(Path(data)), wanted, Path(data).name)
     elif _is_frame(data):
-        found = _frame_rows(data if hasattr(data, "itertuples") else data.to_pandas(), wanted, "The table")
+        samples = _frame_rows(data if hasattr(data, "itertuples") else data.to_pandas(), wanted, "The table")
     elif isinstance(data, (str, Path)):
         parts = feature_parts(Path(data))
         names = [
             f"{part}/{i:06d}" if part else f"row {i}" for part, x in parts.items() for i in range(len(x))
         ]
-        found = Unlabelled(np.concatenate([np.asarray(x, np.float32) for x in parts.values()]), names)
+        samples = Unlabelled(np.concatenate([np.asarray(x, np.float32) for x in parts.values()]), names)
     else:
         x = data.detach().cpu().numpy() if hasattr(data, "detach") else data
         x = x if hasattr(x, "tocsr") else np.asarray(x)
@@ -535,10 +535,10 @@ def read_unlabelled(data: Any, wanted: Sequence[str] | None) -> Unlabelled:
             x = x[None]
         if x.ndim != 2 or x.dtype.kind not in "biuf":
             raise DataError(f"New data must be numbers (M, d). Got {x.dtype} {x.shape}.")
-        found = Unlabelled(x, _numbered(x.shape[0]))
-    none = np.zeros(len(found.names), dtype=np.int64)
-    _check_finite(Given("new", found.x, none, Hierarchy.flat(["a", "b"]), found.names, found.features))
-    return found
+        samples = Unlabelled(x, _numbered(x.shape[0]))
+    none = np.zeros(len(samples.names), dtype=np.int64)
+    _check_finite(Given("new", samples.x, none, Hierarchy.flat(["a", "b"]), samples.names, samples.features))
+    return samples
 
 
 def _frame_rows(frame: Any, wanted: Sequence[str] | None, source: str) -> Unlabelled:

@@ -98,11 +98,11 @@ def _spelled(paths: Sequence[tuple[str, ...]], names: Sequence[str] | None) -> H
 
 def _places(h: Hierarchy) -> dict[tuple[str, ...], int]:
     """The node of each path of names; a root that all paths share is part of them."""
-    found: dict[tuple[str, ...], int] = {}
+    nodes: dict[tuple[str, ...], int] = {}
     for v, node in enumerate(h.nodes):
         above = h.path(node)[::-1]
-        found[tuple(h.name(u) for u in above)] = v
-    return found
+        nodes[tuple(h.name(u) for u in above)] = v
+    return nodes
 
 
 def within_labels(nodes: IntArray, h: Hierarchy) -> Labels:

@@ -184,8 +184,8 @@ class Model:
         if self.encoder is not None:
             x, names, broken = self.encoder(new)
             return x, names, {place: reason for place, _, reason in broken}
-        found = inputs.read_unlabelled(new, self.feature_names)
-        return self._aligned(found.x, found.features), list(found.names), {}
+        samples = inputs.read_unlabelled(new, self.feature_names)
+        return self._aligned(samples.x, samples.features), list(samples.names), {}
 
     def _aligned(self, x: Any, names: Sequence[str] | None) -> Any:
         """Features in the order of the training."""
@@ -283,9 +283,9 @@ def _tested(tensors: Mapping[str, torch.Tensor], h: Hierarchy) -> Tested | None:
     return Tested(truth, answer) if fits and both.min() >= 0 and both.max() < h.num_nodes else None
 
 
-def _same_nodes(nodes: np.ndarray, found: Hierarchy, h: Hierarchy) -> np.ndarray:
+def _same_nodes(nodes: np.ndarray, other: Hierarchy, h: Hierarchy) -> np.ndarray:
     """Node indices of one hierarchy as those of another that has the same ids."""
-    if found.fingerprint == h.fingerprint:
+    if other.fingerprint == h.fingerprint:
         return nodes
-    place = np.array([h.index(node) for node in found.nodes])
+    place = np.array([h.index(node) for node in other.nodes])
     return place[nodes]

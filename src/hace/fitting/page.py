@@ -72,10 +72,10 @@ def _mistakes(truth: np.ndarray, answer: np.ndarray) -> dict[int, list[list[int]
     """For each class the classes that it is taken for most often, with counts."""
     wrong = truth != answer
     pairs, counts = np.unique(np.stack([truth[wrong], answer[wrong]], axis=1), axis=0, return_counts=True)
-    found: dict[int, list[list[int]]] = {}
+    mistakes: dict[int, list[list[int]]] = {}
     for (true, said), count in sorted(
         zip(pairs.tolist(), counts.tolist(), strict=True), key=lambda row: -row[1]
     ):
-        if len(found.setdefault(true, [])) < 3:
-            found[true].append([said, count])
-    return found
+        if len(mistakes.setdefault(true, [])) < 3:
+            mistakes[true].append([said, count])
+    return mistakes

@@ -80,8 +80,10 @@ def fit(
         ['setosa']
     """
     with Display() as display:
-        told = progress or (display.show if not quiet and sys.stderr.isatty() else lambda step, done: None)
-        told("Reading", 0)
+        report_progress = progress or (
+            display.show if not quiet and sys.stderr.isatty() else lambda step, done: None
+        )
+        report_progress("Reading", 0)
         made = groups if isinstance(groups, str) and groups in (TIME, SEQUENCE) else None
         columns = Columns(label, split, None if made else groups, features, image, text, layer, obsm)
         given = check_enough(read(data, y, hierarchy, columns))
@@ -90,17 +92,17 @@ def fit(
         encoder = None
         if given.items is not None:
             encoder = encoding.load(given, model, checkpoint)
-            given = encoding.encoded(given, encoder, progress=told)
+            given = encoding.encoded(given, encoder, progress=report_progress)
         elif model is not None or checkpoint is not None:
             raise ConfigError(
                 "model and checkpoint must come with photos or texts. Got features. Leave them out."
             )
-        found = fitted(given, encoder, seed=seed, progress=told)
+        fitted_model = fitted(given, encoder, seed=seed, progress=report_progress)
     if isinstance(data, (str, Path)):
-        found = found.named(f"{Path(data).resolve().stem or 'model'}.hace")
+        fitted_model = fitted_model.named(f"{Path(data).resolve().stem or 'model'}.hace")
     if not quiet:
-        print(found)
-    return found
+        print(fitted_model)
+    return fitted_model
 
 
 def fitted(

@@ -221,18 +221,18 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     if columns.features is not None:
         known = {str(name).casefold(): str(name) for name in frame.columns}
         return [_named(name, known, "features", source) for name in columns.features]
-    found, skipped = [], []
+    numeric_columns, skipped = [], []
     for name in left:
         numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
-        (found if numeric else skipped).append(name)
-    if not found:
+        (numeric_columns if numeric else skipped).append(name)
+    if not numeric_columns:
         raise DataError(
             f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} besides "
             "the labels. Name one: image=, text= or features= (--image, --text, --features)."
         )
     if skipped:
         notes.append(f"Columns that are no measurements are not used: {listed(skipped)}.")
-    return found
+    return numeric_columns
 
 
 def _is_numeric(column: Any) -> bool:

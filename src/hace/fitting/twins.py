@@ -107,9 +107,9 @@ def near_copies(given: Given) -> IntArray:
     labels = given.nodes if len(given) > _MOST else np.zeros(len(given), dtype=np.int64)
     x = np.asarray(x, dtype=np.float32)
     short = leading(x - x.mean(axis=0), _AXES)
-    found = [_pairs(x, short, rows, limit) for rows in _members(labels)]
-    pairs = np.concatenate([pairs for pairs, _ in found])
-    distance = np.concatenate([distances for _, distances in found])
+    pairs_by_label = [_pairs(x, short, rows, limit) for rows in _members(labels)]
+    pairs = np.concatenate([pairs for pairs, _ in pairs_by_label])
+    distance = np.concatenate([distances for _, distances in pairs_by_label])
     bursts = np.zeros((0, 2), dtype=np.int64)
     if given.kind == "photos" and given.items is not None:
         bursts = _bursts(given.items, given.nodes)
@@ -159,13 +159,13 @@ def share_in_sequence(x: Any, nodes: IntArray) -> float:
 
 def runs(nodes: IntArray) -> np.ndarray:
     """(M,) groups from the order of the data: the samples of every label in a few runs."""
-    found = np.zeros(len(nodes), dtype=np.int64)
+    run = np.zeros(len(nodes), dtype=np.int64)
     count = 0
     for rows in _members(nodes):
         number = min(RUNS, len(rows))
-        found[rows] = count + np.arange(len(rows)) * number // len(rows)
+        run[rows] = count + np.arange(len(rows)) * number // len(rows)
         count += number
-    return np.array([f"run {i}" for i in found.tolist()])
+    return np.array([f"run {i}" for i in run.tolist()])
 
 
 def times(paths: Sequence[Path]) -> np.ndarray:
@@ -229,14 +229,14 @@ def _nearest(x: np.ndarray) -> IntArray:
     """(M,) the nearest other row of each."""
     x = x - x.mean(axis=0)
     squares = np.square(x).sum(axis=1)
-    found = np.empty(len(x), dtype=np.int64)
+    nearest = np.empty(len(x), dtype=np.int64)
     for start in range(0, len(x), _ROWS):
         block = slice(start, start + _ROWS)
         distance = squares[block, None] + squares[None] - 2 * x[block] @ x.T
         own = np.arange(len(distance))
         distance[own, start + own] = np.inf
-        found[block] = distance.argmin(axis=1)
-    return found
+        nearest[block] = distance.argmin(axis=1)
+    return nearest
 
 
 def _components(pairs: IntArray, count: int) -> IntArray:

@@ -98,14 +98,14 @@ def _judged(training: Training, clf: HACEClassifier, accuracy: float) -> Guarant
 
 
 def _curve(training: Training, clf: HACEClassifier) -> tuple[dict[str, Any], ...]:
-    found = []
+    rows = []
     for accuracy in CURVE:
         try:
             clf.guarantee(accuracy)
         except HaceError:  # too few samples for so much
             break
-        found.append(_plain(_judged(training, clf, accuracy)))
-    return tuple(found)
+        rows.append(_plain(_judged(training, clf, accuracy)))
+    return tuple(rows)
 
 
 def _plain(judged: Guaranteed) -> dict[str, Any]:
@@ -166,9 +166,9 @@ def _candidates(choice: Choice) -> tuple[dict[str, Any], ...]:
     )
 
 
-def _bounds(found: Interval) -> tuple[float, ...]:
-    values = (found.value, found.low, found.high)
-    return tuple(float(v) if np.isfinite(v) else float(found.value) for v in values)
+def _bounds(interval: Interval) -> tuple[float, ...]:
+    values = (interval.value, interval.low, interval.high)
+    return tuple(float(v) if np.isfinite(v) else float(interval.value) for v in values)
 
 
 def _in_words(choice: Choice) -> str:

@@ -57,8 +57,8 @@ def parse_csv(
         check_choice("parents", parents, ("prefix",))
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
-    if columns is None and header is None and (found := _published(source, delimiter)) is not None:
-        return found
+    if columns is None and header is None and (draft := _published(source, delimiter)) is not None:
+        return draft
     if columns is None and header is None and label is None and order is None:
         codes = _code_table(source, delimiter, ids, parents)
         if codes is not None:
@@ -88,8 +88,8 @@ def parse_csv(
             if order is not None:
                 raise named
             _need(source, names, wanted.values())
-            found = _pick(source, names, rows, [wanted.get(c, c) for c in shape])
-            return _nodes(source, found) if shape is _ID_COLUMNS else _edges(source, found, bool(wanted))
+            picked = _pick(source, names, rows, [wanted.get(c, c) for c in shape])
+            return _nodes(source, picked) if shape is _ID_COLUMNS else _edges(source, picked, bool(wanted))
     if header is None and len(names) == 2 and not wanted:
         held = list(rows)
         if not {cell for _, cells in held for cell in cells}.isdisjoint(names):
@@ -173,12 +173,14 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
     asked = sorted({*wanted.values()} - set(names))
     remedies = [f"columns={{'id': {names[0]!r}, 'parent': ...}} names columns of ids"]
     if len(names) > 1:
-        found = [name for name in names if name != "label"]
-        shown = ",".join(found[:_SHOWN_LEVELS]) + (",..." if len(found) > _SHOWN_LEVELS else "")
-        levels = shlex.quote(f"columns={shown}")
+        level_columns = [name for name in names if name != "label"]
+        shown = ",".join(level_columns[:_SHOWN_LEVELS]) + (
+            ",..." if len(level_columns) > _SHOWN_LEVELS else ""
+        )
+        option = shlex.quote(f"columns={shown}")
         labels = " -o label=label" if "label" in names else ""
         remedies.append(
-            f"columns=[...] lists level columns from the top down (on the command line: -o {levels}{labels})"
+            f"columns=[...] lists level columns from the top down (on the command line: -o {option}{labels})"
         )
     if len(names) == 2:
         remedies.append("header=False says that line 1 is an edge (on the command line: -o header=false)")
@@ -216,8 +218,8 @@ def _without_header(
             f"header=False needs columns=[...], a name for each of the {len(first[1])} columns, top level first "
             "(on the command line: -o columns=top,...,leaf). Two columns of edges need none."
         )
-    found = _pick(source, ["parent", "child"], rows, ["parent", "child"])
-    pairs = [(line, one, other) for line, (one, other) in found if _both(source, line, one, other)]
+    picked = _pick(source, ["parent", "child"], rows, ["parent", "child"])
+    pairs = [(line, one, other) for line, (one, other) in picked if _both(source, line, one, other)]
     return draft_of_pairs(pairs, order, source.problems)
 
 
@@ -399,8 +401,8 @@ def _paths(
     levels = levels if depth <= len(levels) else []
     if ids == "shared":
         levels = []  # a concept below several others has no one level
-    found = edges_of_paths(paths, ids, levels or None)
-    for problem in found.problems:
+    graph = edges_of_paths(paths, ids, levels or None)
+    for problem in graph.problems:
         offered = [
             f"-o ids={way}" for way in ("merged", "shared", "level", "path") if f'ids="{way}"' in problem
         ]
@@ -409,9 +411,9 @@ def _paths(
     source.problems.raise_any()
     one_root = depth > 1 and len({path[0] for path in paths}) == 1
     return Draft(
-        edges=[(found.ids[p], found.ids[c]) for p, c in found.edges.tolist()],
-        nodes=found.ids,
-        names=found.names,
+        edges=[(graph.ids[p], graph.ids[c]) for p, c in graph.edges.tolist()],
+        nodes=graph.ids,
+        names=graph.names,
         leaves=_leaf_order(source, labels) if label is not None else None,
         level_names=levels[one_root:depth] or None,  # a column that holds the root is not a level
         flat=depth == 1,

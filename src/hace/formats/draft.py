@@ -25,7 +25,7 @@ from hace.formats.spreadsheets import read_sheet
 from hace.hierarchy import Hierarchy
 
 # A hostile file may have a problem on every line. After this many, problems are counted but not kept.
-_KEPT_PROBLEMS = 1000
+_MOST_PROBLEMS = 1000
 _SHOWN_LENGTH = 60
 _HINTED_PROBLEMS = 3
 # Ids made of paths grow with the square of the depth: a chain of 100,000 names would take gigabytes.
@@ -66,7 +66,7 @@ class Problems:
 
     def _add(self, kind: list[str], where: int | str | None, message: str) -> None:
         self.count += 1
-        if len(kind) < _KEPT_PROBLEMS:
+        if len(kind) < _MOST_PROBLEMS:
             place = f", line {where}" if isinstance(where, int) else f", {where}" if where else ""
             kind.append(f"{self.source}{place}: {message}")
 

@@ -167,15 +167,15 @@ def _mapping(
     low: str, low_labels: dict[str, str], high: str, high_labels: dict[str, str], problems: Problems
 ) -> dict[str, str]:
     """Lower name to upper name, through the images that have both."""
-    found: dict[str, str] = {}
+    upper: dict[str, str] = {}
     reported: set[tuple[str, str]] = set()
     for image, name in low_labels.items():
         above = high_labels.get(image)
         if above is None:
             continue
-        other = found.setdefault(name, above)
+        other = upper.setdefault(name, above)
         if other != above and (name, above) not in reported:
             reported.add((name, above))
             words = f"has the {high} {quoted(above)} here and {quoted(other)} before."
             problems.unfit(f"image {image}", f"the {low} {quoted(name)} {words}")
-    return found
+    return upper

@@ -59,12 +59,12 @@ def parse_linked_data(source: SourceText, *, language: str = "en") -> Draft:
     check_memory(source.name, len(source.text) * _BYTES_PER_LETTER)
     concepts = _functional(source) if _FUNCTIONAL.search(source.text[:10_000]) else _graph(source)
     draft = Draft(flat=True)
-    kept = [iri for iri in concepts.declared if iri not in concepts.deprecated and iri not in _THINGS]
-    if not kept:
+    current = [iri for iri in concepts.declared if iri not in concepts.deprecated and iri not in _THINGS]
+    if not current:
         raise FormatError(
             f"{source.name}: must have SKOS concepts or classes. Got none that are not deprecated."
         )
-    id_of = {iri: curie(iri) for iri in kept}
+    id_of = {iri: curie(iri) for iri in current}
     draft.nodes = list(id_of.values())
     outside: dict[tuple[str, str], None] = {}
     for parent, child in concepts.edges:

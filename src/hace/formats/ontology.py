@@ -51,30 +51,32 @@ def parse_obo(
     source.problems.raise_broken()
     if not terms:
         raise FormatError(f"{source.name}: no [Term] stanza; expected an OBO ontology.")
-    kept = {term.id: term for term in terms.values() if not term.obsolete and term.id.startswith(prefix)}
-    if not kept:
+    current = {term.id: term for term in terms.values() if not term.obsolete and term.id.startswith(prefix)}
+    if not current:
         raise FormatError(
             f"{source.name}: none of the {len(terms):,} terms is left with prefix={prefix!r}; "
             f"ids look like {quoted(next(iter(terms)))}, and obsolete terms do not count."
         )
-    draft = Draft(nodes=list(kept), names={term.id: term.name for term in kept.values() if term.name})
+    draft = Draft(nodes=list(current), names={term.id: term.name for term in current.values() if term.name})
     outside: dict[tuple[str, str], None] = {}
-    for term in kept.values():
+    for term in current.values():
         more = {id: term.line for relation, id in term.related if relation in wanted}
         for parent, line in {**more, **term.parents}.items():
-            if parent in kept:
+            if parent in current:
                 draft.edges.append((parent, term.id))
             elif parent not in terms:
                 outside |= {(parent, term.id): None} if parent.startswith(prefix) else {}
             elif terms[parent].obsolete:
                 source.problems.unfit(line, f"the parent {quoted(parent)} of {quoted(term.id)} is obsolete.")
-    pairs = [(name, term.id) for term in kept.values() for name in term.others]
+    pairs = [(name, term.id) for term in current.values() for name in term.others]
     for term in terms.values():
-        if term.obsolete and term.replaced_by in kept:
+        if term.obsolete and term.replaced_by in current:
             pairs += [(name, term.replaced_by) for name in (term.id, *term.others)]
-    draft.synonyms = resolved(pairs, [*kept, *draft.names.values()])
+    draft.synonyms = resolved(pairs, [*current, *draft.names.values()])
     note_ontology(draft, outside, sum(term.obsolete for term in terms.values()))
-    genus = [term for term in kept.values() if not term.parents and dict(term.related).get("intersection_of")]
+    genus = [
+        term for term in current.values() if not term.parents and dict(term.related).get("intersection_of")
+    ]
     if genus and "intersection_of" not in wanted:
         remedy = "relations=intersection_of reads it"
         draft.notes.append(f"{len(genus):,} terms without is_a have a genus in intersection_of: {remedy}")
@@ -121,8 +123,8 @@ def _terms(source: SourceText) -> dict[str, _Term]:
 
 def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
     if tag == "synonym":
-        found = _SYNONYM.match(value)
-        term.others += [_unescaped(found[1])] if found else []
+        synonym = _SYNONYM.match(value)
+        term.others += [_unescaped(synonym[1])] if synonym else []
     elif tag == "relationship":
         term.related += [tuple(value.split()[:2])] if len(value.split()) > 1 else []  # pyright: ignore[reportAttributeAccessIssue]
     elif tag == "intersection_of":  # the genus of a definition: one id; the others have a relation before it
@@ -181,4 +183,4 @@ def _without_comment(value: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return _ESCAPE.sub(lambda found: _ESCAPED.get(found[1], found[1]), text)
+    return _ESCAPE.sub(lambda match: _ESCAPED.get(match[1], match[1]), text)

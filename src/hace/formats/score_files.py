@@ -182,17 +182,17 @@ def _column_places(
         raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
     known = known_names(h)
     naming = _sample_column(columns, h)
-    kept = [(i, c) for i, c in enumerate(columns) if c not in ignored and i != naming]
-    unknown = [c for _, c in kept if c not in known]
+    columns_of_scores = [(i, c) for i, c in enumerate(columns) if c not in ignored and i != naming]
+    unknown = [c for _, c in columns_of_scores if c not in known]
     if unknown:
         raise DataError(
             f"{source}: every column must be a class of the hierarchy. Got {listed(unknown)}."
             f"{unknown_name_hint(h, unknown[0])} Leave out other columns with --ignore-column NAME."
         )
-    repeated = [v for v, k in Counter(known[c] for _, c in kept).items() if k > 1]
+    repeated = [v for v, k in Counter(known[c] for _, c in columns_of_scores).items() if k > 1]
     if repeated:
         raise DataError(f"{source}: each class must have one column. Got two for {h.nodes[repeated[0]]!r}.")
-    place = {known[c]: i for i, c in kept}
+    place = {known[c]: i for i, c in columns_of_scores}
     wanted: dict[Width, list[int]] = {"leaves": h.leaf_nodes.tolist(), "nodes": list(range(h.num_nodes))}
     for over, nodes in wanted.items():
         if outputs in ("auto", over) and set(place) == set(nodes):
@@ -254,9 +254,9 @@ def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str]
                 raise DataError(
                     f"{path}: scores must be numbers. Got another type in the columns {listed(bad, 5)}."
                 )
-            found = np.stack(columns, axis=1).astype(np.float64)
-            whole = np.full((len(found), len(places)), absent)
-            whole[:, [i for i, place in enumerate(places) if place >= 0]] = found
+            block_scores = np.stack(columns, axis=1).astype(np.float64)
+            whole = np.full((len(block_scores), len(places)), absent)
+            whole[:, [i for i, place in enumerate(places) if place >= 0]] = block_scores
             yield whole
 
     naming = _sample_column(table.names, h)
@@ -284,8 +284,8 @@ def read_values(
     if key is not None and suffix in (".csv", ".txt"):
         raise ConfigError(f"{path}: --label-key is for .npz. Leave it out.")
     if suffix in (".csv", ".txt"):
-        found = _column(path, column) if suffix == ".csv" else _lines(path)
-        return _integers_if_all([word for _, word in found]), [line for line, _ in found]
+        numbered = _column(path, column) if suffix == ".csv" else _lines(path)
+        return _integers_if_all([word for _, word in numbered]), [line for line, _ in numbered]
     array = pick_array(path, key, ("labels", "label", "y", "targets"), "--label-key")
     if array.ndim != 1 or array.dtype.kind not in "iuU":
         raise DataError(
@@ -330,18 +330,18 @@ def read_mapping(path: str | Path) -> dict[str, list[str]]:
         pairs = [({"→": "old", "⇒": "new"}.get(line[0], ""), line[1:].strip()) for line in lines]
     if {key for key, _ in pairs} != {"old", "new"} or pairs[0][0] != "old":
         raise FormatError(f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got others.')
-    old, found = "", dict[str, list[str]]()
+    old, mapping = "", dict[str, list[str]]()
     for key, name in pairs:
         old = name if key == "old" else old
-        found.setdefault(old, []).extend([name] if key == "new" and name else [])
-    return found
+        mapping.setdefault(old, []).extend([name] if key == "new" and name else [])
+    return mapping
 
 
-def write_matches(path: Path, found: Sequence[Match], corrected: Mapping[str, str | None]) -> None:
+def write_matches(path: Path, matches: Sequence[Match], corrected: Mapping[str, str | None]) -> None:
     """A table of matches to correct: name, id, how it was found, and candidates."""
     rows = [("name", "id", "how", "candidates")]
     rows += [(name, id or "-", "corrected", "") for name, id in corrected.items()]
-    open_first = sorted(found, key=lambda m: m.id is not None)
+    open_first = sorted(matches, key=lambda m: m.id is not None)
     rows += [(m.name, m.id or "", m.how, "; ".join(m.candidates)) for m in open_first]
     with atomic_path(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         write_rows(file, rows, raw=True)  # ids and names must come back as they are
@@ -527,7 +527,7 @@ def _long_table(table: Table) -> tuple[list[str], list[Ranking]]:
     if table.samples is None:
         raise FormatError(f"{table.path}: a column such as sample or file must name the sample of each row.")
     names, scores = (table.column(None, usual, "a column") for usual in (_CLASSES, _SCORES))
-    found: dict[str, Ranking] = {}
+    rankings: dict[str, Ranking] = {}
     for sample, name, score in zip(table.samples, names, scores, strict=True):
-        found.setdefault(sample, []).append((name, _number(score, table.path)))
-    return list(found), list(found.values())
+        rankings.setdefault(sample, []).append((name, _number(score, table.path)))
+    return list(rankings), list(rankings.values())

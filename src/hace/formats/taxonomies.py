@@ -289,9 +289,9 @@ _SYNONYM = re.compile("synonym|misapplied|invalid|unaccepted|bare name", re.IGNO
 def taxon_columns(header: Sequence[str]) -> dict[str, str] | None:
     """Roles of the columns of a taxon table, by role; None if it is not one."""
     plain = {re.sub(r"^\w+:", "", name.strip()).casefold(): name for name in reversed(header)}
-    found = {role: next((plain[c] for c in names if c in plain), "") for role, names in _ROLES.items()}
-    by_parent = bool(found["id"] and found["parent"] and found["name"])
-    return found if by_parent and {"parentnameusageid", "parentid", "ancestry"} & plain.keys() else None
+    columns = {role: next((plain[c] for c in names if c in plain), "") for role, names in _ROLES.items()}
+    by_parent = bool(columns["id"] and columns["parent"] and columns["name"])
+    return columns if by_parent and {"parentnameusageid", "parentid", "ancestry"} & plain.keys() else None
 
 
 def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> Draft:
@@ -345,15 +345,15 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         rank = taxon.get("rank", "").casefold()
         draft.ranks[id] = "" if rank in ("no rank", "unranked") else rank
         pairs += [(other, id) for other in names if other != plain]
-    kept = set(draft.nodes)
+    nodes = set(draft.nodes)
     for id in draft.nodes:
         parent = taxa[id][1]["parent"]
         above = _accepted(accepted_of, key.get(_bare(parent), ""))
-        if above in kept and above != id:
+        if above in nodes and above != id:
             draft.edges.append((above, id))
         elif parent and above != id:
             missing.append(id)
-    draft.synonyms = resolved((p for p in pairs if p[1] in kept), [*kept, *draft.names.values()])
+    draft.synonyms = resolved((p for p in pairs if p[1] in nodes), [*nodes, *draft.names.values()])
     if missing:
         draft.notes.append(absent(missing))
     if doubtful:
@@ -389,10 +389,10 @@ def add_vernaculars(draft: Draft, header: Sequence[str], rows: Iterable[tuple[in
     name = next((plain.index(c) for c in ("vernacularname", "name") if c in plain), None)
     if id is None or name is None:
         return
-    kept = set(draft.nodes)
+    nodes = set(draft.nodes)
     pairs = ((c[name].strip(), c[id].strip()) for _, c in rows if len(c) == len(plain))
-    pairs = [pair for pair in pairs if pair[1] in kept]
-    draft.synonyms = {**resolved(pairs, [*kept, *draft.names.values()]), **draft.synonyms}
+    pairs = [pair for pair in pairs if pair[1] in nodes]
+    draft.synonyms = {**resolved(pairs, [*nodes, *draft.names.values()]), **draft.synonyms}
 
 
 def parse_ncbi(source: SourceText) -> Draft:
@@ -527,18 +527,18 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
         draft.names |= {id: name} if isinstance(name, str) and name else {}
         pairs += [(s.get("val"), id) for s in about.get("synonyms", ()) if isinstance(s, dict)]
         pairs += [(v, id) for pred, v in values if pred.endswith("hasAlternativeId")]
-    kept = dict.fromkeys(draft.nodes)
-    if not kept:
+    nodes = dict.fromkeys(draft.nodes)
+    if not nodes:
         raise FormatError(f"{source.name}: the obograph must have classes. Got none.")
     edges, outside = {}, {}
     wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
     for edge in items("edges", "sub", "pred", "obj"):
         parent, child, kind = curie(edge["obj"]), curie(edge["sub"]), edge["pred"]
-        if child in kept and (kind in wanted or curie(kind) in wanted):
-            (edges if parent in kept else outside)[parent, child] = None
-    draft.edges, draft.nodes = list(edges), list(kept)
-    pairs += [(old, new) for old, new in obsolete.items() if new in kept]
-    draft.synonyms = resolved((p for p in pairs if isinstance(p[0], str)), [*kept, *draft.names.values()])
+        if child in nodes and (kind in wanted or curie(kind) in wanted):
+            (edges if parent in nodes else outside)[parent, child] = None
+    draft.edges, draft.nodes = list(edges), list(nodes)
+    pairs += [(old, new) for old, new in obsolete.items() if new in nodes]
+    draft.synonyms = resolved((p for p in pairs if isinstance(p[0], str)), [*nodes, *draft.names.values()])
     note_ontology(draft, outside, len(obsolete))
     return draft
 

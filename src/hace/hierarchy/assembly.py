@@ -83,27 +83,27 @@ def assemble(
     problems: Sequence[str] = (),
 ) -> Assembly:
     """Checks a graph over ``ids`` with index pairs ``edges`` (parent, child) and puts it in node order."""
-    found = list(problems)
+    all_problems = list(problems)
     if not ids:
-        raise HierarchyError(found or "The hierarchy is empty: it must have at least one node.")
+        raise HierarchyError(all_problems or "The hierarchy is empty: it must have at least one node.")
     n_nodes = len(ids)
-    found += _edge_problems(ids, edges)
+    all_problems += _edge_problems(ids, edges)
     edges = edges[edges[:, 0] != edges[:, 1]]  # reported; a leaf with a loop is not an inner node for that
     is_parent = np.zeros(n_nodes, dtype=bool)
     is_parent[edges[:, 0]] = True
     order, leaf_problems = _label_order(ids, is_parent, leaves)
-    found += leaf_problems
+    all_problems += leaf_problems
     is_child = np.zeros(n_nodes, dtype=bool)
     is_child[edges[:, 1]] = True
     tops = np.flatnonzero(~is_child)
     one_root = len(tops) == 1 and bool(is_parent[tops[0]])
-    if rooted and not one_root and not found:  # a cycle hides tops
-        found.append(
+    if rooted and not one_root and not all_problems:  # a cycle hides tops
+        all_problems.append(
             f"rooted=True needs exactly one node without parent that has children, got {len(tops)}: "
             f"{listed(_at(ids, tops))}. Leave rooted=None, or add a root with with_root()."
         )
-    if found:
-        raise HierarchyError(found)
+    if all_problems:
+        raise HierarchyError(all_problems)
     is_forest = len(edges) + len(tops) == n_nodes
     node_order = _preorder(n_nodes, edges, order, tops) if is_forest else _dag_order(ids, edges, order, tops)
     position = np.empty(n_nodes, dtype=np.int64)

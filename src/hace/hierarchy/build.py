@@ -95,7 +95,7 @@ def index_edges(
 
 def _named_pairs(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, Any]]:
     places = [[i for i, c in enumerate(columns) if c.casefold() == name] for name in ("parent", "child")]
-    if any(len(found) != 1 for found in places):
+    if any(len(positions) != 1 for positions in places):
         raise HierarchyError(
             f"A frame of edges must have a column 'parent' and a column 'child'. Got {listed(columns)}. Rename its "
             "columns, or use Hierarchy.from_paths for one column per level."
@@ -109,11 +109,11 @@ def edges_of_parents(
 ) -> tuple[list[str], IntArray, list[str]]:
     """Ids and index pairs of a mapping child -> parents, of a pandas Series, or of an array of parent positions."""
     if hasattr(parents, "items") and not isinstance(parents, Mapping) and not hasattr(parents, "columns"):
-        found: dict[Any, list[Any]] = {}  # of a Series: an id may occur once for each of its parents
+        parents_of: dict[Any, list[Any]] = {}  # of a Series: an id may occur once for each of its parents
         for row, (node, above) in enumerate(parents.items(), start=1):  # type: ignore[union-attr]
             cell = _cell(above, row, "parents")
-            found.setdefault(node, []).extend([] if cell is None else [cell])
-        parents = found
+            parents_of.setdefault(node, []).extend([] if cell is None else [cell])
+        parents = parents_of
     if not isinstance(parents, Mapping):
         if frame_rows(parents, "parents") is not None:
             raise HierarchyError(
@@ -352,7 +352,7 @@ _MISSING: Any = object()
 
 
 # Ids of the tops, (parent, child) pairs and names by id.
-_Found = tuple[list[str], list[tuple[str, str]], dict[str, str]]
+_Traversal = tuple[list[str], list[tuple[str, str]], dict[str, str]]
 
 
 class _Branch(NamedTuple):
@@ -362,7 +362,7 @@ class _Branch(NamedTuple):
     below: Any
 
 
-def edges_of_tree(tree: Any, children: str, parents: str | None, name: str, ids: str) -> _Found:
+def edges_of_tree(tree: Any, children: str, parents: str | None, name: str, ids: str) -> _Traversal:
     """Edges and names of nested dicts or node objects; see :meth:`hace.Hierarchy.from_tree`."""
     check_choice("ids", ids, ("name", "path"), HierarchyError)
     if parents is not None and ids == "path":
@@ -406,13 +406,17 @@ def _get(node: Any, attribute: str) -> Any:
 def _next(node: Any, attribute: str) -> list[Any]:
     if isinstance(node, _Branch):
         return list(_branches(node.below))
-    found = _get(node, attribute)
-    if found is None:
+    related = _get(node, attribute)
+    if related is None:
         return []
-    return list(found) if isinstance(found, Iterable) and not isinstance(found, (str, Mapping)) else [found]
+    return (
+        list(related)
+        if isinstance(related, Iterable) and not isinstance(related, (str, Mapping))
+        else [related]
+    )
 
 
-def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Found:
+def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Traversal:
     """Every node once, every edge once, in the order of the tree; a stack, so that depth does not matter."""
     seen: dict[str, Any] = {}
     begin: list[str] = []

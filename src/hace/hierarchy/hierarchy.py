@@ -135,9 +135,9 @@ class Hierarchy:
             by_level: dict[int, set[str]] = {}
             for depth, rank in zip(self.depths.tolist(), self.ranks, strict=True):
                 by_level.setdefault(depth, set()).add(rank)
-            found = [by_level[k] for k in range(1, self.max_depth + 1)]
-            alone = all(len(ranks) == 1 and "" not in ranks for ranks in found)
-            names = ["".join(ranks) for ranks in found] if alone else None
+            ranks_by_level = [by_level[k] for k in range(1, self.max_depth + 1)]
+            alone = all(len(ranks) == 1 and "" not in ranks for ranks in ranks_by_level)
+            names = ["".join(ranks) for ranks in ranks_by_level] if alone else None
             names = names if names and len(set(names)) == len(names) else None
         if names is None:
             return self
@@ -581,11 +581,11 @@ class Hierarchy:
         self._require_tree("level_nodes")
         k = self.level_index(level)
         if k > self.max_depth:
-            found = np.where(self._at_level(k), np.arange(self.num_nodes), -1).tolist()
+            nodes = np.where(self._at_level(k), np.arange(self.num_nodes), -1).tolist()
             for v, parent in enumerate(self.parent_nodes.tolist()):
-                if found[v] < 0 <= parent:
-                    found[v] = found[parent]
-            return np.where(np.array(found) < 0, np.arange(self.num_nodes), found)
+                if nodes[v] < 0 <= parent:
+                    nodes[v] = nodes[parent]
+            return np.where(np.array(nodes) < 0, np.arange(self.num_nodes), nodes)
         at = np.flatnonzero(self.depths == k)
         every = np.arange(self.num_nodes)
         above = at[np.maximum(np.searchsorted(at, every, side="right") - 1, 0)]
@@ -711,21 +711,21 @@ class Hierarchy:
             >>> h.subset(["T cell", "CD4"]).nodes
             ('cell', 'T cell (group)', 'T cell', 'CD4')
         """
-        kept = as_ids(leaves, "leaves")
-        if not kept:
+        classes = as_ids(leaves, "leaves")
+        if not classes:
             raise HierarchyError("leaves is empty. A hierarchy must have at least one class.")
         problems = []
-        unknown = [c for c in kept if c not in self._index]
+        unknown = [c for c in classes if c not in self._index]
         if unknown:
             hint = nearest(unknown[0], self.leaves)
             problems.append(f"leaves names ids that are not in the hierarchy: {listed(unknown)}.{hint}")
-        repeated = [c for c, count in Counter(kept).items() if count > 1]
+        repeated = [c for c, count in Counter(classes).items() if count > 1]
         if repeated:
             problems.append(f"leaves repeats {listed(repeated)}. Each class must occur once.")
         if problems:
             raise HierarchyError(problems)
         keep = np.zeros(self.num_nodes, dtype=bool)
-        keep[[self.index(c) for c in kept]] = True
+        keep[[self.index(c) for c in classes]] = True
         marks, listed_above = keep.tolist(), set()
         for parent, child in reversed(self.edges.tolist()):  # children first
             if marks[child]:
@@ -733,8 +733,8 @@ class Hierarchy:
                 listed_above.add(parent)
         groups = [v for v in listed_above if keep[v]]
         if not groups:
-            return self._restricted(np.array(marks), kept, rooted=self.rooted and sum(marks) > 1)
-        return self._with_own_classes(groups).subset(kept)
+            return self._restricted(np.array(marks), classes, rooted=self.rooted and sum(marks) > 1)
+        return self._with_own_classes(groups).subset(classes)
 
     def _with_own_classes(self, inner: Iterable[int]) -> Hierarchy:
         """Inner nodes as classes: each keeps its id as a leaf below a group that takes its place."""
@@ -842,11 +842,11 @@ class Hierarchy:
                 children[parent].add(replaced_by[child])
             if len(children[v]) == 1 and v not in stays:
                 (replaced_by[v],) = children[v]
-        kept = [v for v in range(self.num_nodes) if replaced_by[v] == v]
-        pairs = [(parent, child) for parent in kept for child in children[parent]]
-        position = {v: i for i, v in enumerate(kept)}
+        remaining = [v for v in range(self.num_nodes) if replaced_by[v] == v]
+        pairs = [(parent, child) for parent in remaining for child in children[parent]]
+        position = {v: i for i, v in enumerate(remaining)}
         edges = np.array([(position[p], position[c]) for p, c in pairs], dtype=np.int64).reshape(-1, 2)
-        ids, rooted = self._ids(kept), None if self.rooted else False
+        ids, rooted = self._ids(remaining), None if self.rooted else False
         return self._derive(ids, edges, self.leaves, rooted=rooted, same_levels=False)
 
     def shuffled(self, seed: int) -> Hierarchy:

@@ -162,14 +162,14 @@ def _cuts(merges: IntArray, counts: Sequence[int]) -> list[IntArray]:
     classes = len(merges) + 1
     group = np.arange(classes)  # of every class
     of_cluster = list(range(classes)) + [0] * len(merges)  # the group that a cluster has become
-    found = {classes: group}
+    groups = {classes: group}
     for i, (a, b) in enumerate(merges.tolist()):
         one, two = sorted((of_cluster[a], of_cluster[b]))
         group = np.where(group == two, one, group)
         of_cluster[classes + i] = one
         if classes - i - 1 in counts:
-            found[classes - i - 1] = group
-    return [found[count] for count in counts]
+            groups[classes - i - 1] = group
+    return [groups[count] for count in counts]
 
 
 def _cut_tree(levels: Sequence[IntArray], classes: Sequence[str]) -> tuple[Edges, dict[str, str]]:

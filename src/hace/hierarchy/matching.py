@@ -198,11 +198,11 @@ def _check_one_name_each(id_of: Mapping[str, str]) -> None:
         )
 
 
-def match_line(h: Hierarchy, found: Match) -> str:
+def match_line(h: Hierarchy, match: Match) -> str:
     """A sentence about a name that was not matched."""
-    said = [f"{h.name(id)} [{id}]" if h.name(id) != id else id for id in found.candidates]
-    what = "means several nodes" if found.how == "ambiguous" else "is not in the taxonomy"
-    return f"{found.name!r} {what}" + (f": {'; '.join(said)}" if said else "") + "."
+    said = [f"{h.name(id)} [{id}]" if h.name(id) != id else id for id in match.candidates]
+    what = "means several nodes" if match.how == "ambiguous" else "is not in the taxonomy"
+    return f"{match.name!r} {what}" + (f": {'; '.join(said)}" if said else "") + "."
 
 
 def with_synonyms(h: Hierarchy, more: Mapping[str, str]) -> Hierarchy:
@@ -214,11 +214,11 @@ def with_synonyms(h: Hierarchy, more: Mapping[str, str]) -> Hierarchy:
 
 
 def _below(h: Hierarchy, name: str) -> Hierarchy:
-    found = match(h, [name])[0]
-    if found.id is None:
-        raise HierarchyError(f"below must be a node. {match_line(h, found)}")
+    result = match(h, [name])[0]
+    if result.id is None:
+        raise HierarchyError(f"below must be a node. {match_line(h, result)}")
     inside = np.zeros(h.num_nodes, dtype=bool)
-    inside[[h.index(id) for id in h.descendants(found.id, include_self=True)]] = True
+    inside[[h.index(id) for id in h.descendants(result.id, include_self=True)]] = True
     leaves = [leaf for leaf in h.leaves if inside[h.index(leaf)]]
     return h._restricted(inside, leaves, rooted=None, same_levels=False)
 

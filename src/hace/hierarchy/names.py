@@ -32,9 +32,9 @@ def known_names(hierarchy: Hierarchy) -> dict[str, int]:
 def node_of(hierarchy: Hierarchy, label: str) -> int:
     """The node index of an id, a unique name, a synonym, or a path of names ("Home > Garden > Pots"); -1 for none."""
     known = known_names(hierarchy)
-    found = known.get(label, known.get(composed(label), -1))
-    if found >= 0 or PATH_MARK not in label:
-        return found
+    node = known.get(label, known.get(composed(label), -1))
+    if node >= 0 or PATH_MARK not in label:
+        return node
     h, parts = hierarchy, path_parts(label)
     starts = [*h.tops, *(h.children(h.tops[0]) if h.rooted else ())]
     here = [v for v in starts if parts[0] in (v, h.name(v))]
@@ -112,17 +112,17 @@ def label_nodes(
 def listed_ids(values: np.ndarray, hierarchy: Hierarchy, taxonomy: Hierarchy, source: str) -> np.ndarray:
     """Ids of the nodes of a hierarchy for labels of a larger taxonomy: themselves, or their closest listed ancestor."""
     known, wide = known_names(hierarchy), known_names(taxonomy)
-    found = {}
+    node_of_word = {}
     for word in dict.fromkeys(map(str, values.tolist())):
         way = (word, *taxonomy.path(taxonomy.nodes[wide[word]])) if word in wide else (word,)
-        found[word] = next((v for v in way if v in known), None)
-    lost = [word for word, node in found.items() if node is None]
+        node_of_word[word] = next((v for v in way if v in known), None)
+    lost = [word for word, node in node_of_word.items() if node is None]
     if lost:
         raise DataError(
             f"{source}: labels must be in the hierarchy, or below one of its nodes in the taxonomy. Got {lost[0]!r}."
             f"{unknown_name_hint(taxonomy, lost[0])}"
         )
-    return np.array([found[str(value)] for value in values.tolist()])
+    return np.array([node_of_word[str(value)] for value in values.tolist()])
 
 
 def score_columns(

@@ -156,10 +156,10 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
 
     check_choice("head", head, _HEADS)
     state = read_state_dict(path)
-    found, own = _head_size(model, state), model.num_classes
+    size, own = _head_size(model, state), model.num_classes
     if head == "fit":
-        if found != own:
-            has = "no head" if found is None else f"a head of {found} outputs"
+        if size != own:
+            has = "no head" if size is None else f"a head of {size} outputs"
             raise ConfigError(
                 f"{path} has {has}, and the model one of {own}. Load it with head='drop' to take everything "
                 "but the head, which then starts from its initialisation."
@@ -170,7 +170,7 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
     body.reset_classifier(0)
     fill(body, state, path)  # it tolerates the file's head
     model.load_state_dict(body.state_dict(), strict=False)
-    has = "none" if found is None else f"one of {found}"
+    has = "none" if size is None else f"one of {size}"
     return f"Loaded the weights from {path}; the head of {own} outputs keeps its initialisation (the file has {has})."
 
 

@@ -352,10 +352,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         losses: Mapping[str, Any],
     ) -> np.ndarray:
         """For each sample held out: 1 if only the first loss leads to its class, -1 if only the other does, else 0."""
-        kept = np.setdiff1d(np.arange(len(nodes)), held)
-        weight = None if weight is None else weight[kept]
-        weight = reading.balanced_weights(nodes[kept], self.hierarchy_, weight)
-        rows = LabelledFeatures(X[kept], nodes[kept], self.loss_, weight)
+        trained_on = np.setdiff1d(np.arange(len(nodes)), held)
+        weight = None if weight is None else weight[trained_on]
+        weight = reading.balanced_weights(nodes[trained_on], self.hierarchy_, weight)
+        rows = LabelledFeatures(X[trained_on], nodes[trained_on], self.loss_, weight)
         # A comparison needs no last digit.
         options = Optimization("lbfgs", bias=self.fit_intercept, tolerance=max(self.tol, 1e-4), max_iter=100)
         right = []
@@ -479,17 +479,17 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         logits = z if over == "nodes" else self.loss_.leaf_logits(z)
         return Scores(logits / temperature, self.hierarchy_, outputs=over)
 
-    def _kept(self) -> np.ndarray | None:
+    def _allowed_nodes(self) -> np.ndarray | None:
         return None if self.subset is None else subset_mask(self.hierarchy_, self.subset)
 
     def _leaf_logits(self, X: Any) -> Tensor:
         """(samples, classes) logits in the order of ``classes_``: -inf outside the subset."""
         z = self._outputs(X)
-        logits, kept = self.loss_.leaf_logits(z) / self.temperature_, self._kept()
-        if kept is not None:
-            logits = logits.masked_fill(torch.from_numpy(~kept[self.hierarchy_.leaf_nodes]), -torch.inf)
+        logits, allowed = self.loss_.leaf_logits(z) / self.temperature_, self._allowed_nodes()
+        if allowed is not None:
+            logits = logits.masked_fill(torch.from_numpy(~allowed[self.hierarchy_.leaf_nodes]), -torch.inf)
         chosen = logits[:, torch.from_numpy(self._reading.order)]
-        if kept is not None and bool((chosen == -torch.inf).all()):
+        if allowed is not None and bool((chosen == -torch.inf).all()):
             raise ConfigError("subset must name at least one of the classes in labels. Got none of them.")
         return chosen
 
@@ -516,7 +516,12 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
         ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` takes any rule.
         """
-        return self._scores(self._outputs(X), self.temperature_).restricted(self._kept()).log_q().numpy()
+        return (
+            self._scores(self._outputs(X), self.temperature_)
+            .restricted(self._allowed_nodes())
+            .log_q()
+            .numpy()
+        )
 
     def predict_node(
         self,
@@ -586,7 +591,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         how = None if groups is None else pool
         sure = None if accuracy is None else self._guarantee(how, accuracy, confidence, of, group_share)
         scores = self._scores(self._outputs(X), 1.0 if groups is not None else self.temperature_)
-        scores = scores.restricted(self._kept())
+        scores = scores.restricted(self._allowed_nodes())
         if groups is not None:
             scores = scores.pooled(group_places(groups, len(scores))[1], pool)
             scores = replace(scores, data=scores.data / (1.0 if sure is None else self._pooled_temperature))
@@ -701,7 +706,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         guarantee = self.guarantee(accuracy, of=of, confidence=confidence, group_share=group_share)
         if self._profile is None or self._guarantees_about[0] is not None:
             raise ConfigError("check needs a calibration without pool. Call calibrate(X, y) again.")
-        scores = self._scores(self._outputs(X), self.temperature_).restricted(self._kept())
+        scores = self._scores(self._outputs(X), self.temperature_).restricted(self._allowed_nodes())
         return check(
             guarantee,
             self._profile,

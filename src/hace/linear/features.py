@@ -239,10 +239,10 @@ class RowsOnDisk:
     @classmethod
     def joined(cls, columns: Sequence[Any]) -> RowsOnDisk:
         """Rows on disk and arrays, one after another."""
-        found = [x if isinstance(x, cls) else cls([x]) for x in columns]
-        starts = np.cumsum([0, *(x._starts[-1] for x in found)])
-        rows = np.concatenate([x._rows + start for x, start in zip(found, starts, strict=False)])
-        return cls([part for x in found for part in x._maps], rows)
+        parts = [x if isinstance(x, cls) else cls([x]) for x in columns]
+        starts = np.cumsum([0, *(x._starts[-1] for x in parts)])
+        rows = np.concatenate([x._rows + start for x, start in zip(parts, starts, strict=False)])
+        return cls([part for x in parts for part in x._maps], rows)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -255,8 +255,8 @@ class RowsOnDisk:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         check_memory("features", 4 * len(self) * self.shape[1], f"{len(self):,} rows")
-        found = self._read(self._rows)
-        return np.asarray(found if self._scale is None else self._scale(found), dtype)
+        rows = self._read(self._rows)
+        return np.asarray(rows if self._scale is None else self._scale(rows), dtype)
 
     def scaled(self, scale: Callable[[np.ndarray], Tensor]) -> RowsOnDisk:
         """The same rows, scaled as they are read."""
@@ -264,8 +264,10 @@ class RowsOnDisk:
 
     def index_select(self, _: int, rows: Tensor) -> Tensor:
         """Some rows as a float32 tensor."""
-        found = torch.from_numpy(self._read(self._rows[rows.numpy()])).float()  # numpy takes 20 times as long
-        return as_features(found) if self._scale is None else self._scale(found.numpy())
+        features = torch.from_numpy(
+            self._read(self._rows[rows.numpy()])
+        ).float()  # numpy takes 20 times as long
+        return as_features(features) if self._scale is None else self._scale(features.numpy())
 
     def split(self, size: int) -> Iterator[Tensor]:
         """All rows, so many at a time."""
@@ -275,14 +277,14 @@ class RowsOnDisk:
         """Rows in the order wanted, read in that of the files."""
         order = np.argsort(wanted)
         wanted = wanted[order]
-        found = np.empty((len(order), self.shape[1]), self.dtype)
+        ordered = np.empty((len(order), self.shape[1]), self.dtype)
         ends = np.searchsorted(wanted, self._starts)
         for i in np.flatnonzero(np.diff(ends)).tolist():
             part = slice(ends[i], ends[i + 1])
             rows = wanted[part] - self._starts[i]
             _ask_for(self._maps[i], rows)
-            found[order[part]] = self._maps[i][rows]
-        return found
+            ordered[order[part]] = self._maps[i][rows]
+        return ordered
 
 
 def _ask_for(array: np.ndarray, rows: np.ndarray) -> None:

@@ -212,7 +212,7 @@ class _EpochLoop:
             with _flushed_denormals():
                 for block in self._blocks:
                     for place in block.step(*batch, factor) if block.places else ():
-                        self._diverged[place] = self._told(place, epoch, step)
+                        self._diverged[place] = self._divergence_record(place, epoch, step)
             if self._checkpoint is not None and time.monotonic() - self._saved >= CHECKPOINT_SECONDS:
                 self._save(self._checkpoint, epoch, i + 1)
 
@@ -220,7 +220,7 @@ class _EpochLoop:
         """Finish an epoch: a record for each head; heads that are done leave the block."""
         last = epoch * self._steps - 1
         for place in block.drop(block.not_finite()):
-            self._diverged[place] = self._told(place, epoch, last)
+            self._diverged[place] = self._divergence_record(place, epoch, last)
         records: dict[int, EpochRecord] = {}
         done = []
         factor = self._factor(last - self._steps + 1)
@@ -253,14 +253,14 @@ class _EpochLoop:
             else:
                 columns, width = self._rows.shape_of(self._losses[place])
                 epochs, weight, bias, ball = 0, torch.zeros(width, columns), torch.zeros(columns), None
-            kept = bias.flatten().clone() if self._options.bias else None
-            heads.append(FittedHead(weight.T.contiguous(), kept, history, diverged, epochs, ball=ball))
+            copied_bias = bias.flatten().clone() if self._options.bias else None
+            heads.append(FittedHead(weight.T.contiguous(), copied_bias, history, diverged, epochs, ball=ball))
         return heads
 
     def _factor(self, step: int) -> float:
         return self._options.factor(step, self._options.epochs * self._steps)
 
-    def _told(self, place: int, epoch: int, step: int) -> EpochRecord:
+    def _divergence_record(self, place: int, epoch: int, step: int) -> EpochRecord:
         return {"epoch": epoch, "step": step + 1, "lr": self._trials[place].lr * self._factor(step)}
 
 

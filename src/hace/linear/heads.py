@@ -207,13 +207,13 @@ class Heads:
         """Remove heads by position; returns their places."""
         if not gone:
             return []
-        kept = [h for h in range(len(self.places)) if h not in gone]
+        remaining = [h for h in range(len(self.places)) if h not in gone]
         lost = [self.places[h] for h in gone]
-        self.places = [self.places[h] for h in kept]
-        self.weight, self.bias = [self.weight[h] for h in kept], [self.bias[h] for h in kept]
-        self._moments = [[m[h] for h in kept] for m in self._moments]
-        self._bias_moments = [[m[h] for h in kept] for m in self._bias_moments]
-        self._sums, self._masses = self._sums[kept], self._masses[kept]
+        self.places = [self.places[h] for h in remaining]
+        self.weight, self.bias = [self.weight[h] for h in remaining], [self.bias[h] for h in remaining]
+        self._moments = [[m[h] for h in remaining] for m in self._moments]
+        self._bias_moments = [[m[h] for h in remaining] for m in self._bias_moments]
+        self._sums, self._masses = self._sums[remaining], self._masses[remaining]
         self._runs = self._neighbours()
         return lost
 

@@ -52,22 +52,22 @@ class LabelReading:
 
     def node(self, label: Any) -> int:
         """The node index of a label, -1 for none; of text also a unique name, a synonym or a path "A > B > C"."""
-        found = self.nodes.get(label, -1)
-        by_id = found < 0 and all(isinstance(known, str) for known in self.nodes)
-        return node_of(self.hierarchy, str(label)) if by_id else found
+        node = self.nodes.get(label, -1)
+        by_id = node < 0 and all(isinstance(known, str) for known in self.nodes)
+        return node_of(self.hierarchy, str(label)) if by_id else node
 
     def __call__(self, y: np.ndarray) -> IntArray:
         """Node indices of labels."""
         values, inverse = np.unique(y, return_inverse=True)
-        found = np.array([self.node(value) for value in values.tolist()], dtype=np.int64)[inverse]
-        bad = np.flatnonzero(found < 0)
+        nodes = np.array([self.node(value) for value in values.tolist()], dtype=np.int64)[inverse]
+        bad = np.flatnonzero(nodes < 0)
         if len(bad):
             label = y[bad[0]].item() if isinstance(y[bad[0]], np.generic) else y[bad[0]]
             hint = unknown_name_hint(self.hierarchy, label) if isinstance(label, str) else ""
             raise DataError(
                 f"y must hold {self.what}. {len(bad):,} of {len(y):,} are not; the first is {label!r} in row {bad[0]}.{hint}"
             )
-        return found
+        return nodes
 
 
 def check_given(X: Any, y: Any, hierarchy: Hierarchy | None) -> None:
@@ -346,15 +346,17 @@ class HiddenClasses:
         above: dict[int, list[int]] = {}
         for u, q in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
             above.setdefault(q, []).append(u)
-        found: dict[int, IntArray] = {}
+        hidden_classes: dict[int, IntArray] = {}
         for q, labels in sorted(above.items()):
             hidden = np.zeros(h.num_leaves)
             for u in labels:
                 hidden[leaf[first[u] : first[u + 1]]] += share[u]
             hidden[leaf[first[q] : first[q + 1]]] = 0.0
-            found[q] = np.flatnonzero(hidden > known)
-        row = np.repeat(list(found), [len(classes) for classes in found.values()]).astype(np.int64)
-        column = np.concatenate([*found.values(), np.zeros(0, dtype=np.int64)])
+            hidden_classes[q] = np.flatnonzero(hidden > known)
+        row = np.repeat(list(hidden_classes), [len(classes) for classes in hidden_classes.values()]).astype(
+            np.int64
+        )
+        column = np.concatenate([*hidden_classes.values(), np.zeros(0, dtype=np.int64)])
         shape = h.num_nodes, h.num_leaves
         self.matrix = csr_matrix((np.ones(len(row), dtype=bool), (row, column)), shape=shape)
 

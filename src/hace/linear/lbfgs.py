@@ -48,23 +48,23 @@ def converged_head(
     if start is not None:
         head[:-1] = start.weight.T
         head[-1] = start.bias if options.bias and start.bias is not None else 0.0
-    steps, found = 0, None
+    steps, result = 0, None
     for precision in dict.fromkeys((rows.like.dtype, torch.float64)):
         objective = _Objective(rows.to(precision), loss, decay, options.bias)
         left = max(1, options.max_iter - steps)
-        found = _minimise(objective, objective.inside(head), options.tolerance, left)
-        head, steps = objective.outputs(found.point), steps + found.steps
-        if found.done or steps >= options.max_iter or not found.finite:
+        result = _minimise(objective, objective.inside(head), options.tolerance, left)
+        head, steps = objective.outputs(result.point), steps + result.steps
+        if result.done or steps >= options.max_iter or not result.finite:
             break
-    assert found is not None
-    if not (found.finite and bool(head.isfinite().all())):
+    assert result is not None
+    if not (result.finite and bool(head.isfinite().all())):
         diverged = {"epoch": steps, "step": steps, "lr": None}
         bias = torch.zeros(columns) if options.bias else None
         return FittedHead(torch.zeros(columns, width), bias, [], diverged, 0, converged=False)
-    mean = found.value - decay / 2 * float(found.point[:-1].square().sum())
-    record = {"epoch": steps, "lr": None, "loss": mean, "gradient": found.steepest, "converged": found.done}
+    mean = result.value - decay / 2 * float(result.point[:-1].square().sum())
+    record = {"epoch": steps, "lr": None, "loss": mean, "gradient": result.steepest, "converged": result.done}
     bias = head[-1].to(dtype) if options.bias else None
-    return FittedHead(head[:-1].T.to(dtype).contiguous(), bias, [record], None, steps, found.done)
+    return FittedHead(head[:-1].T.to(dtype).contiguous(), bias, [record], None, steps, result.done)
 
 
 class _Minimum:

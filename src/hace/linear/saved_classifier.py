@@ -80,9 +80,9 @@ def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredMod
         head |= {"num_outputs": model.hierarchy.num_leaves, "loss": None}
         loss = None
     model = ScoredModel(network, loss, model.hierarchy, model.outputs, model.temperature)
-    kept = {key: value for key, value in document.items() if key != "estimator"}
-    kept |= {"head": head, "input": {**document["input"], "dtype": "float32"}}
-    return model, kept
+    exported = {key: value for key, value in document.items() if key != "estimator"}
+    exported |= {"head": head, "input": {**document["input"], "dtype": "float32"}}
+    return model, exported
 
 
 def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
@@ -197,8 +197,8 @@ def _of_run(
     record |= {"loss_name": known["name"]}
     record |= {"coarse_labels": "auto", "seen": list(range(len(document["nodes"]))), "feature_names": None}
     record |= {"temperature": document["temperature"], "iterations": 0, "calls": 0, "history": []}
-    found = {"head.weight": weight, "head.bias": bias, "order": np.arange(leaves)}
-    return {**document, "estimator": record}, found
+    converted = {"head.weight": weight, "head.bias": bias, "order": np.arange(leaves)}
+    return {**document, "estimator": record}, converted
 
 
 def _restored(

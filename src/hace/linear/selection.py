@@ -139,10 +139,10 @@ class CrossValidation:
     def judge(self, candidate: Candidate) -> Judged:
         """The candidate at its best decay, on all folds."""
         losses = {labels: self._loss(candidate, labels) for labels in ("leaves", "nodes")}
-        found: dict[float, list[_Answers]] = {}
+        answers_by_decay: dict[float, list[_Answers]] = {}
 
         def answers(exponent: float, folds: Sequence[_Fold]) -> list[_Answers]:
-            known = found.setdefault(exponent, [])
+            known = answers_by_decay.setdefault(exponent, [])
             for part in folds[len(known) :]:
                 known.append(part.answers(candidate, losses, exponent))
                 self._on_fit()
@@ -169,7 +169,9 @@ class CrossValidation:
         right = np.zeros(len(self._nodes), dtype=bool)
         for part, answer in zip(self._folds, final, strict=True):
             right[part.held] = answer.right
-        tried = {e: float(np.concatenate([a.right for a in each]).mean()) for e, each in found.items()}
+        tried = {
+            e: float(np.concatenate([a.right for a in each]).mean()) for e, each in answers_by_decay.items()
+        }
         temperature = float(np.exp(np.mean([np.log(answer.temperature) for answer in final])))
         return Judged(candidate, best, right, self._weight, temperature, dict(sorted(tried.items())))
 
@@ -195,8 +197,8 @@ def spread(x: Any) -> float:
     """The mean squared distance of features (M, d) from their mean; 1 where all are the same."""
     squares = x.multiply(x).sum() if hasattr(x, "multiply") else np.square(x, dtype=np.float64).sum()
     mean = np.asarray(x.mean(axis=0, dtype=np.float64)).ravel()
-    found = float(squares) / x.shape[0] - float(mean @ mean)
-    return found if found > 0 else 1.0
+    spread = float(squares) / x.shape[0] - float(mean @ mean)
+    return spread if spread > 0 else 1.0
 
 
 def leading(x: Any, count: int) -> Any:
@@ -218,8 +220,8 @@ class _Fold:
 
     def __init__(self, x: Any, nodes: IntArray, hierarchy: Hierarchy, held: IntArray) -> None:
         self.held, self._hierarchy = held, hierarchy
-        kept = np.setdiff1d(np.arange(len(nodes)), held)
-        self._x, self._nodes, self._truth = x[kept], nodes[kept], nodes[held]
+        training = np.setdiff1d(np.arange(len(nodes)), held)
+        self._x, self._nodes, self._truth = x[training], nodes[training], nodes[held]
         self._held_x = x[held]
         labels = hierarchy.labels[self._truth]
         self._fine, coarse = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)

@@ -324,17 +324,17 @@ def distance_logits(x: np.ndarray, y: IntArray, test: np.ndarray) -> Tensor:
 
     n = int(y.max()) + 1
     made = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.3, priors=np.full(n, 1 / n)).fit(x, y)
-    found = made.decision_function(test)
+    logits = made.decision_function(test)
     if n == 2:  # scikit-learn has the difference
-        found = np.stack([-found, found], axis=1) / 2
-    return torch.from_numpy(0.1 * found).float()
+        logits = np.stack([-logits, logits], axis=1) / 2
+    return torch.from_numpy(0.1 * logits).float()
 
 
 def refined(z: Tensor, near: Tensor, leaves: Tensor) -> Tensor:
     """Logits over nodes in which distances share in the choice of the class; all classes together keep their mass."""
-    found = z.index_select(1, leaves)
-    chosen = (found.log_softmax(dim=1) + near).log_softmax(dim=1)
-    return z.index_copy(1, leaves, found.logsumexp(dim=1, keepdim=True) + chosen)
+    classes = z.index_select(1, leaves)
+    chosen = (classes.log_softmax(dim=1) + near).log_softmax(dim=1)
+    return z.index_copy(1, leaves, classes.logsumexp(dim=1, keepdim=True) + chosen)
 
 
 def _draw_means(rows: Rows, method: str, lost: float, field: str) -> dict[Any, float]:

@@ -126,22 +126,22 @@ def trainer_metrics(
         >>> from hace import HACELoss, Hierarchy
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> logits = torch.tensor([[0.0, 3.0, 1.0, 0.0], [0.0, 2.0, 1.0, 0.0]])  # dog, husky, beagle, cat
-        >>> found = trainer_metrics(HACELoss(h))(SimpleNamespace(predictions=logits.numpy(), label_ids=[0, 1]))
-        >>> found["accuracy"], found["accuracy_level_1"], found["mistake_severity"]
+        >>> values = trainer_metrics(HACELoss(h))(SimpleNamespace(predictions=logits.numpy(), label_ids=[0, 1]))
+        >>> values["accuracy"], values["accuracy_level_1"], values["mistake_severity"]
         (0.5, 1.0, 1.0)
     """
     h = loss.hierarchy
 
     def compute_metrics(prediction: Any) -> dict[str, float]:
         scores, truth = prediction.predictions, torch.as_tensor(prediction.label_ids)
-        kept = truth != loss.ignore_index
+        labelled = truth != loss.ignore_index
         # Hidden states may follow.
         logits = torch.as_tensor(scores[0] if isinstance(scores, tuple) else scores)
-        answers, truth = loss.leaf_logits(logits[kept]).argmax(dim=1), truth[kept]
+        answers, truth = loss.leaf_logits(logits[labelled]).argmax(dim=1), truth[labelled]
         if loss.labels == "nodes":
             answers = torch.as_tensor(h.leaf_nodes)[answers]
         batch = as_metric_batch(answers, truth, h, labels=loss.labels)
-        found = {
+        values = {
             "accuracy": measures.top_k_measure(h).value(batch)[0],
             "mistake_severity": measures.severity_measure(h, distance).value(batch)[0],
             "hierarchical_distance": measures.distance_measure(h, 1, distance).value(batch)[0],
@@ -150,7 +150,7 @@ def trainer_metrics(
         if h.is_tree:
             by_level = measures.level_accuracy_measure(h)
             names = [f"accuracy_{title.replace(' ', '_')}" for title in by_level.names]
-            found |= dict(zip(names, by_level.value(batch), strict=True))
-        return {name: float(value) for name, value in found.items()}
+            values |= dict(zip(names, by_level.value(batch), strict=True))
+        return {name: float(value) for name, value in values.items()}
 
     return compute_metrics

@@ -207,9 +207,9 @@ def label_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, 
 
 def class_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, float]:
     """Balanced accuracy and macro-F1 of answers (nodes, -1 for none), over labels that occur and over nodes."""
-    found = label_scores(h, answers, truth)
-    found = {name: found[name] for name in ("balanced accuracy", "macro-F1")}
-    return {**found, "macro-F1 over nodes": _node_f1(h, answers, truth)}
+    scores = label_scores(h, answers, truth)
+    scores = {name: scores[name] for name in ("balanced accuracy", "macro-F1")}
+    return {**scores, "macro-F1 over nodes": _node_f1(h, answers, truth)}
 
 
 def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
@@ -239,10 +239,10 @@ def counted_pairs(nodes: int, truth: np.ndarray, answers: Sequence[np.ndarray]) 
 
 def counted(values: np.ndarray, most: int, weights: Any = None) -> tuple[np.ndarray, np.ndarray]:
     """The values, from 0 to below `most`, each once and in order, and how often it occurs, or the sum of its weights."""
-    found, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (None, values)
+    distinct, which = np.unique(values, return_inverse=True) if most > _MOST_PAIRS else (None, values)
     total = np.bincount(which, weights)
     there = np.flatnonzero(total)
-    return there if found is None else found[there], total[there].astype(np.int64)
+    return there if distinct is None else distinct[there], total[there].astype(np.int64)
 
 
 def slices_of(
@@ -315,8 +315,8 @@ def evaluate_answers(
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)])
-        >>> found = evaluate_answers(["husky", "dog", "cat"], ["dog", "beagle", "cat"], h)
-        >>> found.values["exactly right"], found.values["right or below"], found.values["true (right or above)"]
+        >>> report = evaluate_answers(["husky", "dog", "cat"], ["dog", "beagle", "cat"], h)
+        >>> report.values["exactly right"], report.values["right or below"], report.values["true (right or above)"]
         (0.3333333333333333, 0.6666666666666666, 0.6666666666666666)
     """
     check_choice("labels", labels, ("nodes", "leaves"))
@@ -334,10 +334,10 @@ def evaluate_answers(
 def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> dict[str, float]:
     batch = MetricBatch(h, truth, answers=answers)
     measure = answer_measure(h, distance)
-    found = dict(zip(measure.names, measure.value(batch).tolist(), strict=True))
+    measured = dict(zip(measure.names, measure.value(batch).tolist(), strict=True))
     sliced = label_scores(h, answers, truth)
-    values = {"samples": sliced["samples"], "exactly right": found.pop("exactly right")}
-    values |= {"right or below": sliced["right or below"], **found}
+    values = {"samples": sliced["samples"], "exactly right": measured.pop("exactly right")}
+    values |= {"right or below": sliced["right or below"], **measured}
     values |= class_scores(h, answers, truth) | {"kappa": _kappa(answers, truth)}
     if h.is_tree:
         levels = level_accuracy_measure(h)

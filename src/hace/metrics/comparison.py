@@ -220,8 +220,8 @@ def curve_band(evaluation: Evaluation, curve: str = "operating") -> CurveBand:
     Example:
         >>> from hace import Hierarchy, evaluate
         >>> h = Hierarchy.flat(["cat", "dog"])
-        >>> found = evaluate(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), [0, 0, 0], h)
-        >>> band = curve_band(found, "risk")
+        >>> evaluation = evaluate(np.array([[2.0, 0.0], [0.0, 1.0], [3.0, 0.0]]), [0, 0, 0], h)
+        >>> band = curve_band(evaluation, "risk")
         >>> float(band.y[-1].round(3)), bool((band.low <= band.high).all())
         (0.333, True)
     """

@@ -167,7 +167,7 @@ class Evaluation:
         for (heading, name), value in self.all_values.items():
             metrics.setdefault(heading, {})[name] = _plain(value)
         about = {"kind": h.kind, "nodes": h.num_nodes, "leaves": h.num_leaves, "fingerprint": h.fingerprint}
-        found: dict[str, Any] = {
+        document: dict[str, Any] = {
             "hierarchy": about,
             "samples": len(self.samples),
             "mistakes": self.mistakes,
@@ -180,7 +180,7 @@ class Evaluation:
             **({} if self.calibrated is None else {"calibrated": self.calibrated._curves()}),
         }
         if self.guarantee is not None:
-            found["guarantee"] = {
+            document["guarantee"] = {
                 **self.guarantee.to_dict(),
                 "guarantee": self.guarantee.guarantee,
                 "assumptions": list(self.guarantee.assumptions),
@@ -188,10 +188,10 @@ class Evaluation:
                 "remark": self.remark,
             }
         if self.subset is not None:
-            found["outside_subset"] = self.subset[1]
+            document["outside_subset"] = self.subset[1]
         if self.comparison is not None:
-            found["comparison"] = self.comparison.to_dict()
-        return found
+            document["comparison"] = self.comparison.to_dict()
+        return document
 
     def guarantee_measured(self) -> dict[str, float]:
         """How the guarantee turned out on these samples."""
@@ -210,22 +210,22 @@ class Evaluation:
         assert self.guarantee is not None
         if self.remark is not None:
             return self.remark
-        found, guaranteed = self.guarantee_measured(), 1 - (self.guarantee.accuracy or 0)
+        measured, guaranteed = self.guarantee_measured(), 1 - (self.guarantee.accuracy or 0)
         all_samples = self.guarantee.of == "samples"
-        count = len(self.samples) * (1 if all_samples else found["answered"])
+        count = len(self.samples) * (1 if all_samples else measured["answered"])
         if not count:
             return "Nothing was answered here, so nothing was false."
         if self.guarantee.groups == "new" and self.groups is not None:
             what, limit, (false, low, high) = self._false_in_groups(guaranteed)
         else:
-            false, limit = found["false"] if all_samples else 1 - found["true_of_answers"], guaranteed
+            false, limit = measured["false"] if all_samples else 1 - measured["true_of_answers"], guaranteed
             what, (low, high) = (
                 f"{false:.1%} of {self.guarantee.of} are false",
                 share_interval(false * count, count),
             )
         missed = "not kept" if low > limit else "missed, by what chance explains,"
-        kept = "kept" if false <= limit else missed
-        return f"The guarantee was {kept} here: {what}, 95% interval {low:.1%} to {high:.1%}; guaranteed: at most {limit:.1%}."
+        outcome = "kept" if false <= limit else missed
+        return f"The guarantee was {outcome} here: {what}, 95% interval {low:.1%} to {high:.1%}; guaranteed: at most {limit:.1%}."
 
     def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
         """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
@@ -286,12 +286,12 @@ class Evaluation:
             said = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
             lines += ["", f"{model.name}, over classes: {said}", *slice_lines(model.slices)]
         if self.guarantee is not None:
-            found = self.guarantee_measured()
+            measured = self.guarantee_measured()
             lines += [
                 "",
                 guarantee_text(self.guarantee),
-                f"  here: {found['false']:.2%} of samples got a false answer, {found['answered']:.2%} one below the root, of "
-                f"which {found['true_of_answers']:.2%} are true; specificity {found['specificity']:.4f}",
+                f"  here: {measured['false']:.2%} of samples got a false answer, {measured['answered']:.2%} one below the root, of "
+                f"which {measured['true_of_answers']:.2%} are true; specificity {measured['specificity']:.4f}",
                 f"  {self.guarantee_outcome()}",
             ]
         if self.subset is not None:
@@ -360,8 +360,8 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
     """The three sentences that a table of metrics begins with; two, without confidence, where it was not computed."""
     if not len(evaluation.samples):
         return f"{name or 'scores'}: no samples.", "Mistakes: none.", "Confidence: unknown."
-    found = _accuracy(evaluation, name or "scores"), _mistakes(evaluation)
-    return found if evaluation.samples.only_leaves else (*found, _confidence(evaluation))
+    sentences = _accuracy(evaluation, name or "scores"), _mistakes(evaluation)
+    return sentences if evaluation.samples.only_leaves else (*sentences, _confidence(evaluation))
 
 
 def _accuracy(e: Evaluation, name: str) -> str:
@@ -370,8 +370,8 @@ def _accuracy(e: Evaluation, name: str) -> str:
     low, high = share_interval(right, samples)
     share, unit = 100 * right / samples, "samples"
     if e.groups is not None and (number := len(np.unique(e.groups))) > 1:
-        found = interval((e.samples.answers == e.samples.truth)[None], groups=e.groups)
-        (low, high), unit = (max(found.low, 0.0), min(found.high, 1.0)), f"samples in {number:,} groups"
+        accuracy = interval((e.samples.answers == e.samples.truth)[None], groups=e.groups)
+        (low, high), unit = (max(accuracy.low, 0.0), min(accuracy.high, 1.0)), f"samples in {number:,} groups"
     text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"

@@ -145,17 +145,17 @@ def interval(
         groups: (S,) which samples belong together, such as those of one site; the interval is then over seeds and groups.
 
     Example:
-        >>> found = interval(np.array([[1.0, 0.0, 1.0, 1.0] * 25] * 3))
-        >>> found.value, round(found.low, 3), round(found.high, 3), found.freedom
+        >>> result = interval(np.array([[1.0, 0.0, 1.0, 1.0] * 25] * 3))
+        >>> result.value, round(result.low, 3), round(result.high, 3), result.freedom
         (0.75, 0.664, 0.836, 99.0)
     """
     if groups is None:
-        found = _crossed(_sample_columns(numerator, denominator))
-        return _with_width(found, len(numerator[0])) if _are_answers(numerator, denominator) else found
+        result = _crossed(_sample_columns(numerator, denominator))
+        return _with_width(result, len(numerator[0])) if _are_answers(numerator, denominator) else result
     places = _places(groups)
     freedom = _group_freedom([_shares(numerator, denominator, places)])
-    found = _crossed(_group_columns(numerator, denominator, places), freedom)
-    return _with_width(found, int(places.max()) + 1) if _are_answers(numerator, denominator) else found
+    result = _crossed(_group_columns(numerator, denominator, places), freedom)
+    return _with_width(result, int(places.max()) + 1) if _are_answers(numerator, denominator) else result
 
 
 def paired_interval(
@@ -184,13 +184,13 @@ def paired_interval(
     answers = all(_are_answers(*figure) for figure in both)
     if groups is None:
         columns = zip(*(_sample_columns(*figure) for figure in both), strict=True)
-        found = _crossed(a - b for a, b in columns)
-        return _with_width(found, len(first[0]), paired=True) if answers else found
+        difference = _crossed(a - b for a, b in columns)
+        return _with_width(difference, len(first[0]), paired=True) if answers else difference
     places = _places(groups)
     freedom = _group_freedom([_shares(*figure, places) for figure in both])
     columns = zip(*(_group_columns(*figure, places) for figure in both), strict=True)
-    found = _crossed((a - b for a, b in columns), freedom)
-    return _with_width(found, int(places.max()) + 1, paired=True) if answers else found
+    difference = _crossed((a - b for a, b in columns), freedom)
+    return _with_width(difference, int(places.max()) + 1, paired=True) if answers else difference
 
 
 def jackknife_interval(value: float, without: np.ndarray, shares: np.ndarray) -> Interval:
@@ -209,19 +209,19 @@ def _are_answers(numerator: Rows, denominator: Rows | None) -> bool:
     return denominator is None and np.asarray(numerator[0]).dtype == bool
 
 
-def _with_width(found: Interval, units: int, *, paired: bool = False) -> Interval:
+def _with_width(narrow: Interval, units: int, *, paired: bool = False) -> Interval:
     """The interval of a share, or of a difference of two. Where all answers agree, their variance says nothing of others;
     Wilson's interval knows how many samples or groups there are.
     """
-    value = found.value
-    if found.low < found.high or abs(value) not in (0.0, 1.0):
-        return found
+    value = narrow.value
+    if narrow.low < narrow.high or abs(value) not in (0.0, 1.0):
+        return narrow
     low, high = share_interval(abs(value) * units, units)
     if paired and value == 0.0:
         low = -high
     elif value < 0:
         low, high = -high, -low
-    return found._replace(low=low, high=high)
+    return narrow._replace(low=low, high=high)
 
 
 def _pairs(numerator: Rows, denominator: Rows | None) -> Iterator[tuple[np.ndarray, np.ndarray | None]]:
@@ -434,18 +434,18 @@ def compared_together(intervals: Mapping[Key, Interval], power: float = POWER) -
     Differences without a standard error are kept, with nan, and do not count.
 
     Example:
-        >>> found = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})
-        >>> found["a"].of, round(found["a"].p, 4), round(found["a"].adjusted, 4), found["b"].holds
+        >>> compared = compared_together({"a": Interval(3.0, 1.0, 5.0, 1.0), "b": Interval(0.5, -1.5, 2.5, 1.0)})
+        >>> compared["a"].of, round(compared["a"].p, 4), round(compared["a"].adjusted, 4), compared["b"].holds
         (2, 0.0027, 0.0054, False)
     """
     p = {key: p_value(given) for key, given in intervals.items()}
     known = [key for key in p if not np.isnan(p[key])]
     adjusted = dict(zip(known, holm([p[key] for key in known]), strict=True))
-    found = {}
+    compared = {}
     for key, given in intervals.items():
         effects = [detectable_effect(given, comparisons=n, power=power) for n in (1, max(len(known), 1))]
-        found[key] = Compared(given, p[key], adjusted.get(key, np.nan), len(known), *effects)
-    return found
+        compared[key] = Compared(given, p[key], adjusted.get(key, np.nan), len(known), *effects)
+    return compared
 
 
 def p_value(difference: Interval) -> float:
@@ -478,9 +478,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
         raise ConfigError(f"p_values must be between 0 and 1. Got {list(p_values)}.")
     order = np.argsort(p, kind="stable")
     scaled = p[order] * np.arange(len(p), 0, -1)
-    found = np.empty(len(p))
-    found[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
-    return found.tolist()
+    adjusted = np.empty(len(p))
+    adjusted[order] = np.minimum(np.maximum.accumulate(scaled), 1.0)
+    return adjusted.tolist()
 
 
 def detectable_effect(difference: Interval, *, comparisons: int = 1, power: float = POWER) -> float:
@@ -492,8 +492,8 @@ def detectable_effect(difference: Interval, *, comparisons: int = 1, power: floa
         power: the chance of finding it, between 0.5 and 1.
 
     Example:
-        >>> found = Interval(0.0, -1.96, 1.96, 1.0)
-        >>> round(detectable_effect(found), 2), round(detectable_effect(found, comparisons=10), 2)
+        >>> result = Interval(0.0, -1.96, 1.96, 1.0)
+        >>> round(detectable_effect(result), 2), round(detectable_effect(result, comparisons=10), 2)
         (2.8, 3.65)
         >>> round(detectable_effect(Interval(0.0, -2.78, 2.78, 1.0, 4)), 2)
         3.76
@@ -502,7 +502,7 @@ def detectable_effect(difference: Interval, *, comparisons: int = 1, power: floa
     error, freedom = difference.error, difference.freedom
     if math.isnan(error) or freedom < 1 or error == 0:
         return error
-    least = _least_found(difference, SIGNIFICANT / comparisons) / error
+    least = _smallest_significant_effect(difference, SIGNIFICANT / comparisons) / error
     if freedom == math.inf:
         return float(error * (least + _NORMAL.inv_cdf(power)))
     from scipy.special import nctdtrinc
@@ -511,7 +511,7 @@ def detectable_effect(difference: Interval, *, comparisons: int = 1, power: floa
     return float(error * nctdtrinc(freedom, 1 - power, least))
 
 
-def _least_found(difference: Interval, share: float) -> float:
+def _smallest_significant_effect(difference: Interval, share: float) -> float:
     """The smallest difference of this error whose p-value is at most a share."""
     high = difference.error * _quantile(1 - share / 2, difference.freedom)
     if p_value(difference._replace(value=high)) <= share * (1 + 1e-9):

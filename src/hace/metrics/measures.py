@@ -417,8 +417,8 @@ def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> M
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
         >>> sure = guaranteed_threshold(p, [1] * 10 + [2] * 29, h, accuracy=0.9, kind="probs")
-        >>> found = metrics.guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
-        >>> round(found.specificity.item(), 3), found.false.item()
+        >>> measured = metrics.guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
+        >>> round(measured.specificity.item(), 3), measured.false.item()
         (0.685, 0.0)
     """
     names = ("specificity", "false", "answered", "true_answers")

@@ -194,10 +194,10 @@ class MetricBatch:
 @cached_on_hierarchy
 def _at_levels(h: Hierarchy) -> Tensor:
     """(N, H) 1 where a node counts at a level."""
-    found = torch.zeros(h.num_nodes, h.max_depth)
+    counts = torch.zeros(h.num_nodes, h.max_depth)
     for column, level in enumerate(level_numbers(h)):
-        found[torch.from_numpy(level_choices(h, level)), column] = 1.0
-    return found
+        counts[torch.from_numpy(level_choices(h, level)), column] = 1.0
+    return counts
 
 
 def as_metric_batch(

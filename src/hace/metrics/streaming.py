@@ -80,17 +80,17 @@ class HierarchicalMetric(Metric):
         # A MetricCollection lets metrics share their states when the first batch left the same numbers under the same
         # names. Equal numbers may be chance, so the name says what is counted.
         counted = zlib.crc32(repr((hierarchy.fingerprint, sorted(read.items()), options)).encode())
-        self._kept = f"{type(self).__name__}_{counted:08x}"
+        self._state_name = f"{type(self).__name__}_{counted:08x}"
         empty = [] if sums is None else torch.zeros(sums, dtype=torch.float64)
-        self.add_state(self._kept, empty, dist_reduce_fx="cat" if sums is None else "sum")
+        self.add_state(self._state_name, empty, dist_reduce_fx="cat" if sums is None else "sum")
 
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
         batch = as_metric_batch(preds, target, self.hierarchy, **self.forms)
-        state, added = getattr(self, self._kept), np.asarray(self._of(batch), dtype=np.float64)
+        state, added = getattr(self, self._state_name), np.asarray(self._of(batch), dtype=np.float64)
         values = torch.from_numpy(added).to(self.device)
         if isinstance(state, Tensor):
-            setattr(self, self._kept, state + values)
+            setattr(self, self._state_name, state + values)
         else:
             state.append(values)
 
@@ -104,11 +104,11 @@ class HierarchicalMetric(Metric):
 
     def _all(self, *shape: int) -> np.ndarray:
         """The sums so far, or all rows, of this shape each."""
-        state = getattr(self, self._kept)
+        state = getattr(self, self._state_name)
         if not isinstance(state, Tensor):  # a sync joins rows, too
             state = torch.cat(state) if state else torch.zeros(0)
-        found = state.cpu().numpy()
-        return found.reshape(-1, *shape) if shape else found
+        sums = state.cpu().numpy()
+        return sums.reshape(-1, *shape) if shape else sums
 
 
 class RatioMetric(HierarchicalMetric):
@@ -150,8 +150,8 @@ class RatioMetric(HierarchicalMetric):
         values = torch.as_tensor(self.measure.divide(above, below, int(samples.sum())), device=self.device)
         if self.choice is None:
             return values[0]
-        found = dict(zip(self.names, values, strict=True))
-        return found if self.chosen is None else found[self.chosen]
+        by_name = dict(zip(self.names, values, strict=True))
+        return by_name if self.chosen is None else by_name[self.chosen]
 
 
 def level_key(hierarchy: Hierarchy, level: int | str) -> str:
@@ -296,8 +296,8 @@ class LevelCalibration(HierarchicalMetric):
     def compute(self) -> Tensor | dict[str, Tensor]:
         """ECE by level."""
         values = torch.tensor([r.ece for r in self.diagrams()], dtype=torch.float64, device=self.device)
-        found = dict(zip(self.titles, values, strict=True))
-        return found if self.key is None else found[self.key]
+        by_level = dict(zip(self.titles, values, strict=True))
+        return by_level if self.key is None else by_level[self.key]
 
 
 class CurveArea(HierarchicalMetric):

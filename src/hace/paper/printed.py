@@ -95,17 +95,17 @@ class PaperTable:
         Raises:
             ConfigError: No cell has them, or more than one.
         """
-        found = self.select(**key)
-        if len(found) == 1:
-            return found[0]
-        differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in found}) > 1]
-        remedy = f" Add {' and '.join(differ)}." if found else ""
-        for name, value in key.items() if not found else ():
+        cells = self.select(**key)
+        if len(cells) == 1:
+            return cells[0]
+        differ = [name for name in CELL_KEYS if len({getattr(c, name) for c in cells}) > 1]
+        remedy = f" Add {' and '.join(differ)}." if cells else ""
+        for name, value in key.items() if not cells else ():
             known = dict.fromkeys(str(getattr(cell, name)) for cell in self.cells)
             remedy += "" if str(value) in known else f" For {name} it has {', '.join(known)}."
         said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
         raise ConfigError(
-            f"{said} must name one cell of the table {self.id!r}. Got {len(found)} cells.{remedy}"
+            f"{said} must name one cell of the table {self.id!r}. Got {len(cells)} cells.{remedy}"
         )
 
     def value(self, **key: str | float | None) -> float:
@@ -120,16 +120,16 @@ class PaperTable:
             raise ConfigError(f"the cell must hold a number. Got {cell.printed!r}. Read its `printed`.")
         return cell.value
 
-    def contests(self) -> list[list[PrintedCell]]:
+    def comparisons(self) -> list[list[PrintedCell]]:
         """Groups of cells with a number that compete: those that differ in the method alone."""
-        return contests_of([c for c in self.cells if c.method is not None and c.value is not None])
+        return comparisons_of([c for c in self.cells if c.method is not None and c.value is not None])
 
     def marks(self, cell: PrintedCell) -> tuple[str, ...]:
         """The marks of a cell's footnotes, without those of the whole table."""
         return tuple(n.mark for n in self.footnotes if cell in n.cells and len(n.cells) < len(self.cells))
 
 
-def contests_of(cells: Sequence[PrintedCell]) -> list[list[PrintedCell]]:
+def comparisons_of(cells: Sequence[PrintedCell]) -> list[list[PrintedCell]]:
     """The cells in groups that differ in the method alone."""
     groups: dict[tuple[Any, ...], list[PrintedCell]] = {}
     for cell in cells:
@@ -151,7 +151,7 @@ def paper_tables() -> Mapping[str, PaperTable]:
         >>> table.value(model="swin_tiny", dilution=0.2, pairing="adjusted", method="hace")
         9.75
     """
-    found = {}
+    tables = {}
     for entry in _document("tables.json")["tables"]:
         table, notes = _table(entry), []
         for error in _document("errata.json"):
@@ -160,8 +160,8 @@ def paper_tables() -> Mapping[str, PaperTable]:
             ]
             if cells := tuple(cell for key in keys for cell in table.select(**key)):
                 notes.append(Footnote(ascii_lowercase[len(notes)], error["text"], cells))
-        found[table.id] = replace(table, footnotes=tuple(notes))
-    return MappingProxyType(found)
+        tables[table.id] = replace(table, footnotes=tuple(notes))
+    return MappingProxyType(tables)
 
 
 def _table(entry: Mapping[str, Any]) -> PaperTable:

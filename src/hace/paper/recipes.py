@@ -113,10 +113,10 @@ def train_preset(
         >>> config.lr, config.epochs, config.loss.options["dilution"]
         (0.5, 450, 0.2)
     """
-    found, key = (name, "hace") if name.count("/") < 2 else name.rsplit("/", 1)
-    check_choice("preset", found, TRAIN_PRESETS)
+    base, key = (name, "hace") if name.count("/") < 2 else name.rsplit("/", 1)
+    check_choice("preset", base, TRAIN_PRESETS)
     check_choice("method", key, METHODS)
-    dataset, model = found.split("/")
+    dataset, model = base.split("/")
     row, method = RECIPES[model], METHODS[key]
     if dilution is not None and not method.diluted and pairing is None:
         raise ConfigError(

@@ -14,7 +14,7 @@ from hace.lab.report.results import Results
 from hace.lab.report.runs import PROTOCOLS, Condition, matched_name, method_title, shown
 from hace.lab.report.scores import Score
 from hace.lab.report.tables import marked_scores, score_entry, tally
-from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, contests_of, paper_tables
+from hace.paper.printed import ASSUMPTIONS, PaperTable, PrintedCell, comparisons_of, paper_tables
 
 _METRICS = {metric.key[1]: metric for metric in HEADLINES}
 _MARKS: dict[str, Mark] = {"bold": "best", "underline": "second", "": ""}
@@ -99,7 +99,7 @@ def _printed(table: PaperTable, cell: PrintedCell) -> Entry:
 def _ours(results: Results, cells: Sequence[PrintedCell], source: str) -> list[Entry]:
     """Our numbers for the cells of a row; those that differ in the method alone compete for the marks."""
     entries: dict[PrintedCell, Entry] = {}
-    for rivals in contests_of(cells):
+    for rivals in comparisons_of(cells):
         metric = _METRICS[str(rivals[0].metric)]
         known = [measured(results, cell, source) for cell in rivals]
         shown_ = [score_entry(score, metric, state, seeds=True) for score, state in known]
@@ -131,7 +131,7 @@ def _tallies(results: Results, table: PaperTable, sources: Sequence[str]) -> lis
     sums = []
     for source in sources:
         gaps = []
-        for rivals in table.contests():
+        for rivals in table.comparisons():
             pair = [cell for method in ("hace", "cross_entropy") for cell in rivals if cell.method == method]
             points = [_points(results, cell, source) for cell in pair]
             if len(points) == 2 and points[0] is not None and points[1] is not None:

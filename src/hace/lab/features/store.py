@@ -91,11 +91,11 @@ class FeaturePlan:
 
     def files(self) -> dict[str, int]:
         """Every file beside the manifest, with its rows."""
-        found = {STORED_HIERARCHY: 0}
+        rows = {STORED_HIERARCHY: 0}
         for split, count in self.counts.items():
             groups = ["groups"] if self.manifest["data"].get("groups") else []
-            found |= {split_file(split, what): count for what in ("labels", "names", "images", *groups)}
-        return found | {shard.file: len(shard) for shard in self.shards}
+            rows |= {split_file(split, what): count for what in ("labels", "names", "images", *groups)}
+        return rows | {shard.file: len(shard) for shard in self.shards}
 
     def has(self, shard: Shard, folder: Path) -> bool:
         """Whether a shard is in the folder, whole; with a finished manifest, also unchanged."""
@@ -189,10 +189,10 @@ def refuse_other_folders(folder: Path) -> None:
         raise ConfigError(f"--out must be a folder. Got the file {folder}.")
     if folder.is_dir():
         # Listed before the manifest is looked for: another process may be writing it.
-        found = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-        if found and not (folder / MANIFEST).exists():
+        names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+        if names and not (folder / MANIFEST).exists():
             raise ConfigError(
-                f"--out must be a new or empty folder. Got {folder}, which holds {found[-1]!r}."
+                f"--out must be a new or empty folder. Got {folder}, which holds {names[-1]!r}."
             )
 
 
@@ -234,7 +234,7 @@ def tidy(folder: Path, plan: FeaturePlan) -> None:
 
 def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.ndarray, int]]:
     """By the digests of images their features, a memory map and the row in it; with `aside` of earlier visits alone."""
-    found: dict[bytes, tuple[np.ndarray, int]] = {}
+    images: dict[bytes, tuple[np.ndarray, int]] = {}
     for place in (*sorted(folder.glob(f"{ASIDE}*")), *(() if aside else (folder,))):
         try:
             plan = read_plan(place)
@@ -246,8 +246,8 @@ def known_images(folder: Path, *, aside: bool = True) -> dict[bytes, tuple[np.nd
             if plan.has(shard, place):
                 rows = read_array(place / shard.file)
                 keys = digests[shard.split][shard.start : shard.stop]
-                found |= {key.tobytes(): (rows, i) for i, key in enumerate(keys)}
-    return found
+                images |= {key.tobytes(): (rows, i) for i, key in enumerate(keys)}
+    return images
 
 
 def column_moments(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -414,10 +414,10 @@ class FeatureStore:
         path = self.folder / name
         if name not in self._checked:
             try:
-                found = sha256(path)
+                digest = sha256(path)
             except FormatError as error:
                 raise FormatError(f"{error} {_REPAIR}") from error
-            if found != self.manifest["files"][name]["sha256"]:
+            if digest != self.manifest["files"][name]["sha256"]:
                 raise FormatError(f"{path} has changed since it was written: its sha256 differs. {_REPAIR}")
             self._checked.add(name)
         return path

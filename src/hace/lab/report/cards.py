@@ -200,15 +200,15 @@ def _answer(
     """The headline. Unless the first method wins, a better one that was chosen on held-out samples is named."""
     names = {"ours": method_title(results.first), "theirs": method_title(results.second)}
     gains, losses, ties = _names(own, "gain"), _names(own, "loss"), _names(own, "unclear", "loss")
-    found = {"other": method_title(other), "other_gains": _names(others, "gain") if _helps(others) else []}
+    rival = {"other": method_title(other), "other_gains": _names(others, "gain") if _helps(others) else []}
     if max(decision.seeds for decision in own) < ENOUGH_SEEDS:
         return say("helps_one_seed", **names), "open"
     if gains and losses:
-        return say("helps_part", gains=gains, losses=losses, **found, **names), "part"
+        return say("helps_part", gains=gains, losses=losses, **rival, **names), "part"
     if gains:
         return say("helps_yes", gains=gains, ties=ties, **names), "yes"
-    if found["other_gains"]:
-        return say("helps_other", losses=losses, **found, **names), "part"
+    if rival["other_gains"]:
+        return say("helps_other", losses=losses, **rival, **names), "part"
     if losses:
         return say("helps_no", losses=losses, **names), "no"
     return say("helps_open", **names), "open"

@@ -53,9 +53,9 @@ def compare(pairs: Iterable[Pair]) -> pd.DataFrame:
     The `outcome` is a gain or a loss where the difference remains after Holm's correction for all rows, over two or more
     seeds; else it is unclear. So at most one call in twenty finds anything where nothing differs.
     """
-    found = {pair: result for pair in dict.fromkeys(pairs) if (result := _difference(pair)) is not None}
-    together = compared_together({pair: result.interval for pair, result in found.items()})
-    rows = [_row(pair, together[pair], result.seeds) for pair, result in found.items()]
+    differences = {pair: result for pair in dict.fromkeys(pairs) if (result := _difference(pair)) is not None}
+    together = compared_together({pair: result.interval for pair, result in differences.items()})
+    rows = [_row(pair, together[pair], result.seeds) for pair, result in differences.items()]
     return pd.DataFrame(rows, columns=COLUMNS)
 
 

@@ -310,8 +310,8 @@ def store_calibration(path: str | Path, calibration: Calibration) -> None:
     tensors, metadata = read_safetensors(path)
     changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}
     document = files.parse_document(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
-    kept = {name: t.clone() for name, t in tensors.items()}
-    files.write_tensors(kept, document, Path(path))
+    copies = {name: t.clone() for name, t in tensors.items()}
+    files.write_tensors(copies, document, Path(path))
 
 
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:

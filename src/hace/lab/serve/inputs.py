@@ -130,17 +130,17 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
         return given
     items = [given] if isinstance(given, (str, Path)) else given
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, (str, Path)) for item in items):
-        found = as_inputs(given)
-        if isinstance(found, FeatureRows):
-            return found
+        inputs = as_inputs(given)
+        if isinstance(inputs, FeatureRows):
+            return inputs
         raise ConfigError(f"Give texts, a CSV table of them, or features (M, d). Got {type(given).__name__}.")
     texts: list[str] = []
     for item in map(str, items):
         path = Path(item) if len(item) < _LONGEST_PATH else None
         if path is not None and (path.suffix.lower() in FEATURES or (path / MANIFEST).is_file()):
-            found = read_inputs(path)
-            assert isinstance(found, FeatureRows)
-            return found
+            inputs = read_inputs(path)
+            assert isinstance(inputs, FeatureRows)
+            return inputs
         if path is not None and path.suffix.lower() in _LISTS:
             texts += [row[column or "text"].strip() for _, row in text_rows(path, column or "text")]
         else:
@@ -158,10 +158,10 @@ def read_inputs(
     if (path / MANIFEST).is_file():
         return _stored(path)
     if path.is_dir():
-        found = [path / image for image in image_files(path)]
-        if not found:
+        images = [path / image for image in image_files(path)]
+        if not images:
             raise DataError(f"{path} holds no image, at any depth. Images have names such as a.jpg or b.png.")
-        return ImageList([str(image) for image in found], found)
+        return ImageList([str(image) for image in images], images)
     if not path.is_file():
         raise FormatError(
             f"There is no {path}. Give an image, a folder, a CSV list with a column path, or features."
@@ -184,12 +184,12 @@ def as_inputs(
     """What a caller gives: a path, an image, several of either, or an array of features; ``groups`` of one list or file."""
     if groups is not None:
         path = given[0] if isinstance(given, list) and len(given) == 1 else given
-        found = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
-        if found is None or found.groups is None:
+        inputs = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
+        if inputs is None or inputs.groups is None:
             raise ConfigError(
                 f"--groups {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
             )
-        return found
+        return inputs
     if isinstance(given, (ImageList, FeatureRows)):
         return given
     if isinstance(given, (str, Path)):
@@ -210,25 +210,25 @@ def as_inputs(
         return read_inputs(items[0], boxes)
     parts: list[ImageList] = []
     for i, item in enumerate(items):
-        found = ImageList([f"{i:06d}"], [item])
+        inputs = ImageList([f"{i:06d}"], [item])
         if isinstance(item, (str, Path)):
             if (Path(item) / RUN).is_file():
                 raise ConfigError(f"INPUT must be images. Got the run {item}: ask one run at a time.")
             # One that does not exist is listed among the broken ones.
-            found = read_inputs(item, boxes) if Path(item).exists() else ImageList([str(item)], [Path(item)])
-        if isinstance(found, FeatureRows):
+            inputs = read_inputs(item, boxes) if Path(item).exists() else ImageList([str(item)], [Path(item)])
+        if isinstance(inputs, FeatureRows):
             rule = "INPUT must be one path, or several of images"
             raise ConfigError(f"{rule}. Got the features {item} among others.")
-        parts.append(found)
+        parts.append(inputs)
     joined = ([x for part in parts for x in getattr(part, key)] for key in ("names", "images", "empty"))
     return ImageList(*joined)
 
 
 def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bool = False) -> ImageList:
     """Crops of the images that MegaDetector looked at; a second box of an image is named image#2."""
-    found = read_detections(path, confidence, padding)
-    crops = [(file, box) for file, boxes in found.items() for box in boxes[: None if all else 1]]
-    empty = [file for file, boxes in found.items() if not boxes]
+    detections = read_detections(path, confidence, padding)
+    crops = [(file, box) for file, boxes in detections.items() for box in boxes[: None if all else 1]]
+    empty = [file for file, boxes in detections.items() if not boxes]
     names = numbered(file for file, _ in crops)
     return ImageList(names, [Crop(path.parent / file, box) for file, box in crops], empty)
 

@@ -181,8 +181,8 @@ class Predictions:
             leaves = {f"leaf_{i}": leaf for i, leaf in enumerate(document.get("leaves", ()), 1)}
             for what, node in {"answer": document.get("answer", {}), **leaves}.items():
                 for key, value in node.items():
-                    told = " > ".join(value) if key == "path" else value
-                    row[what if key == "id" else f"{what}_{key}"] = told
+                    text = " > ".join(value) if key == "path" else value
+                    row[what if key == "id" else f"{what}_{key}"] = text
             yield row
 
     def to_frame(self) -> pd.DataFrame:
@@ -302,17 +302,19 @@ class Predictor:
         chosen, how = None if subset is None else list(subset), None if groups is None else pool
         asked = Question(top_k, threshold, level, chosen, accuracy, of, how, prior)
         if groups is not None:
-            found = self.pooled(self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers)
+            predictions = self.pooled(
+                self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers
+            )
         else:
             nothing = Predictions(
                 [], *self.decide(self.nothing(), asked), guarantee=self.threshold_for(asked)
             )
             parts = self.stream(inputs, asked, batch_size=batch_size, workers=workers)
-            found = Predictions.joined([nothing, *parts])
-        broken = [image for image in found.broken if image.reason != EMPTY]
+            predictions = Predictions.joined([nothing, *parts])
+        broken = [image for image in predictions.broken if image.reason != EMPTY]
         if broken and not skip_broken:
-            raise DataError(broken_message(broken, len(found) + len(found.broken)))
-        return found
+            raise DataError(broken_message(broken, len(predictions) + len(predictions.broken)))
+        return predictions
 
     def stream(
         self,
@@ -378,20 +380,20 @@ class Predictor:
         """One answer per group, in the order of their first samples; broken images are left out of theirs."""
         names, place = group_places(groups, len(given))
         self.decide(self.nothing(), asked)
-        kept, scores, lost, start = [], [], [], 0
+        readable, scores, lost, start = [], [], [], 0
         for names_of_batch, z, broken in self._outputs(given, batch_size, workers):
             scores.append(self._scores(z, asked).data)
             size, out = len(names_of_batch) + len(broken), {b.place for b in broken}
-            kept += [i for i in range(start, start + size) if i not in out]
+            readable += [i for i in range(start, start + size) if i not in out]
             lost += broken
             start += size
         view = self._scores(self.nothing(), asked)
-        seen, first, at = np.unique(place[kept], return_index=True, return_inverse=True)
+        seen, first, at = np.unique(place[readable], return_index=True, return_inverse=True)
         order = np.argsort(first)
         every = replace(view, data=torch.cat([view.data, *scores]))
         decided = self._decided(every.pooled(np.argsort(order)[at], asked.pool or "mean"), asked)
-        found = [str(names[g]) for g in seen[order]]
-        return Predictions(found, *decided, lost, guarantee=self.threshold_for(asked))
+        pooled_names = [str(names[g]) for g in seen[order]]
+        return Predictions(pooled_names, *decided, lost, guarantee=self.threshold_for(asked))
 
     def _outputs(
         self, given: ImageList | FeatureRows, batch_size: int | None, workers: int
@@ -417,8 +419,8 @@ class Predictor:
     @cached_property
     def temperature(self) -> float | None:
         """That of its calibration, which calibrates every probability; None, so raw, where there is none for single samples."""
-        found = self.calibration if self._has_calibration else None
-        return None if found is None or found.pool else found.temperature
+        calibration = self.calibration if self._has_calibration else None
+        return None if calibration is None or calibration.pool else calibration.temperature
 
     def _scores(self, z: Tensor, asked: Question) -> Scores:
         """The scores of samples, before they are pooled."""
@@ -426,8 +428,8 @@ class Predictor:
         logits = any(x is not None for x in (asked.subset, asked.prior, asked.pool))
         # The temperature of groups acts on pooled scores.
         view = ScoreView(self.loss, h, logits, self.temperature if asked.pool is None else None)
-        kept = None if asked.subset is None else subset_mask(h, asked.subset)
-        return Scores(view(z.cpu()), h, view.kind, view.outputs).restricted(kept).weighted(asked.prior)
+        allowed = None if asked.subset is None else subset_mask(h, asked.subset)
+        return Scores(view(z.cpu()), h, view.kind, view.outputs).restricted(allowed).weighted(asked.prior)
 
     def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
         h, guarantee = self.hierarchy, self.threshold_for(asked)
@@ -532,9 +534,9 @@ class ExportedPredictor(Predictor):
     def calibration(self) -> Calibration:
         """What `hace calibrate` had found when the run was exported, or wrote later."""
         if self._calibrated_by is not None:
-            found = read_calibration(self._calibrated_by)
-            found.check_hierarchy(self.hierarchy, self._calibrated_by, self._calibrate)
-            return found
+            calibration = read_calibration(self._calibrated_by)
+            calibration.check_hierarchy(self.hierarchy, self._calibrated_by, self._calibrate)
+            return calibration
         if self.document["calibration"] is None:
             raise ConfigError(
                 f"{self.path} must be calibrated before it can guarantee an accuracy. Run: {self._calibrate}; or calibrate the "
