@@ -3,9 +3,9 @@
     python benchmarks/frog_calls.py FOLDER              FOLDER holds Frogs_MFCCs.csv; about ten minutes on one core
     python benchmarks/frog_calls.py FOLDER --splits 20  a quick look
 
-Each of the splits deals the recordings into thirds: training, calibration, new recordings. Guarantees of at most 5% false answers
-are calibrated on random syllables of the first two thirds, as if syllables were exchangeable, and on the recordings of the
-second. Pooled: one answer per new recording.
+Each of the splits deals the recordings into thirds: training, calibration, new recordings. Guarantees of at most 5% false
+answers are calibrated on random syllables of the first two thirds, as if syllables were exchangeable, and on the recordings of
+the second. Pooled: one answer per new recording.
 """
 
 from __future__ import annotations

@@ -3,17 +3,17 @@
     python evidence/keep.py groups/simulated benchmarks/group_guarantees.py     keeps both tables; some minutes on one core
 
 First table: guarantees about samples. Each repetition calibrates on 40 groups and sees 40 new ones. A group has one of four
-classes and 1 to `size` samples; their scores share a part of the variance, `alike`. "on average": mean share of false answers in a
-new group, guaranteed at most 10%. "share of groups": new groups in which at most 20% of the samples get a false answer, guaranteed
-at least 80%. "groups ignored": the first if groups are taken for samples: right over samples, but not over groups. In brackets:
-standard errors.
+classes and 1 to `size` samples; their scores share a part of the variance, `alike`. "on average": mean share of false answers
+in a new group, guaranteed at most 10%. "share of groups": new groups in which at most 20% of the samples get a false answer,
+guaranteed at least 80%. "groups ignored": the first if groups are taken for samples: right over samples, but not over groups.
+In brackets: standard errors.
 
-Second table: guarantees about answers, with confidence 0.9, from 40 and 100 sites of 20 samples each, judged on 4,000 new sites.
-Some sites get sure answers (p = 0.97), of which `false` are false; the others get unsure ones (p = 0.35), of which 65% are. Where
-60% of the sure ones are false no threshold keeps the guarantee; where 1% are, one does. "issued" is the share of calibrations that
-answer anything; "false" what new sites that get answers then see, on average over these sites and calibrations; "broken" the share
-of calibrations that break their guarantee: more than 10% false on average, or more than 10% in over 20% of the sites that get
-answers. It must be at most 10%.
+Second table: guarantees about answers, with confidence 0.9, from 40 and 100 sites of 20 samples each, judged on 4,000 new
+sites. Some sites get sure answers (p = 0.97), of which `false` are false; the others get unsure ones (p = 0.35), of which 65%
+are. Where 60% of the sure ones are false no threshold keeps the guarantee; where 1% are, one does. "issued" is the share of
+calibrations that answer anything; "false" what new sites that get answers then see, on average over these sites and
+calibrations; "broken" the share of calibrations that break their guarantee: more than 10% false on average, or more than 10% in
+over 20% of the sites that get answers. It must be at most 10%.
 """
 
 from __future__ import annotations

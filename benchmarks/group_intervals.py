@@ -2,11 +2,12 @@
 
     python evidence/keep.py intervals/groups benchmarks/group_intervals.py     # keeps both tables; an hour on one core
 
-Groups have 20 samples each ("equal"), or sizes from a log-normal law with sigma 1 and median 12. Two methods of one law answer them;
-`alike` is the share of a sample's difficulty, and of what tells the methods apart, that its group has in common.
+Groups have 20 samples each ("equal"), or sizes from a log-normal law with sigma 1 and median 12. Two methods of one law answer
+them; `alike` is the share of a sample's difficulty, and of what tells the methods apart, that its group has in common.
 
 First table: `paired_interval` of one seed. "accuracy" is a mean of right answers; "score" a mean of normal scores; "severity" a
-ratio of sums, distance over mistakes. "as G - 1" is the same interval with G - 1 degrees of freedom, "ignored" the one over samples.
+ratio of sums, distance over mistakes. "as G - 1" is the same interval with G - 1 degrees of freedom, "ignored" the one over
+samples.
 
 Second table: `compare`, end to end, on scores over four classes of two groups: top-1, severity, and AURC, which is no ratio of
 sums. "bootstrap" is the percentile interval of 200 draws of whole groups, of top-1.

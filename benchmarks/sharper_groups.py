@@ -2,9 +2,9 @@
 
     python benchmarks/sharper_groups.py FOLDER --repetitions 200 --out benchmarks/sharper_groups.csv     two minutes
 
-FOLDER holds Frogs_MFCCs.csv. Recordings are dealt into thirds: training (logistic regression), calibration, new. "false" is the mean
-share of false answers of a new recording, "error" its standard error over splits, "above" the share of splits where the mean over new
-recordings is above the guarantee, "answered" the share of new syllables with an answer.
+FOLDER holds Frogs_MFCCs.csv. Recordings are dealt into thirds: training (logistic regression), calibration, new. "false" is the
+mean share of false answers of a new recording, "error" its standard error over splits, "above" the share of splits where the
+mean over new recordings is above the guarantee, "answered" the share of new syllables with an answer.
 """
 
 from __future__ import annotations

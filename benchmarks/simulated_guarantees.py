@@ -1,6 +1,6 @@
 """Simulations of what guaranteed thresholds guarantee: python benchmarks/simulated_guarantees.py
 
-    python evidence/keep.py guarantees/simulated benchmarks/simulated_guarantees.py      # keeps both tables; some minutes on one core
+    python evidence/keep.py guarantees/simulated benchmarks/simulated_guarantees.py  # keeps both tables; some minutes
 
 Calibration samples are drawn independently from a population of 20,000, on which false answers are then counted: that is the
 risk a guarantee is about, without the luck of a test set.

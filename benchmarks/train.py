@@ -2,8 +2,8 @@
 
     python benchmarks/train.py [--rounds 4] [--model resnet18] [--batch 128] [--size 32] [--precision bf16]
 
-Sizes other than 32 train on random parts of larger images in memory, as `-o pixels=` makes them of photos; the default precision is
-that of `hace train` on this processor, with channels last beside bf16.
+Sizes other than 32 train on random parts of larger images in memory, as `-o pixels=` makes them of photos; the default
+precision is that of `hace train` on this processor, with channels last beside bf16.
 
 Two ratios, each of measurements taken in turn in one run. Seconds are those of the processor (one thread), and the best round
 of each side counts, so that other work on the machine counts little:

@@ -4,10 +4,10 @@
     python evidence/from_scratch.py status --work work                                # finished, running, missing
     python evidence/from_scratch.py collect --work work                               # finished runs, into results/from-scratch
 
-PROTOCOL.md says what is run and why. Several processes with the same --work share the list. A run that is killed resumes from its
-last checkpoint with the same command; finished runs need no --work any more once their records are in results/from-scratch, so
-another machine goes on where this one stopped. PHOTOS holds cub200/ and cars/, each with train/ and test/ and a folder for each
-class; DATA holds cub200_hierarchy/, cars_resnet50/ and cifar100/.
+PROTOCOL.md says what is run and why. Several processes with the same --work share the list. A run that is killed resumes from
+its last checkpoint with the same command; finished runs need no --work any more once their records are in results/from-scratch,
+so another machine goes on where this one stopped. PHOTOS holds cub200/ and cars/, each with train/ and test/ and a folder for
+each class; DATA holds cub200_hierarchy/, cars_resnet50/ and cifar100/.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """What did the loss teach the network below its last layer? python evidence/frozen_features.py --work FOLDER
 
 The features that the runs of from_scratch.py ended with, frozen: what enters the last layer, of the training, held-out and test
-photos as tests see them. Every network gets the same new last layer, cross-entropy fitted to convergence on the training photos,
-with a decay chosen on the held-out ones. Results go to results/from-scratch/frozen; they need the runs' weights, which stay in
---work.
+photos as tests see them. Every network gets the same new last layer, cross-entropy fitted to convergence on the training
+photos, with a decay chosen on the held-out ones. Results go to results/from-scratch/frozen; they need the runs' weights, which
+stay in --work.
 """
 
 from __future__ import annotations

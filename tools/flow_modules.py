@@ -1,8 +1,8 @@
 """The modules that each flow goes through: python tools/flow_modules.py [--markdown] [--names FLOW]
 
-Every flow is a command, run once in a process of its own on tiny data. "Visited" are the modules of which a function runs, apart
-from what runs while modules are imported for the first time: what a reader who follows the flow has to open. "Imported" are all
-that it loads beyond `import hace`.
+Every flow is a command, run once in a process of its own on tiny data. "Visited" are the modules of which a function runs,
+apart from what runs while modules are imported for the first time: what a reader who follows the flow has to open. "Imported"
+are all that it loads beyond `import hace`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Every option of the command line with the commands that have it and what each says about it: python tools/options.py [WORD ...]
+"""Every option of the command line, the commands that have it and what each says about it: python tools/options.py [WORD ...]
 
 A word means one thing in all commands, so the lines of an option should agree; `*` marks those that do not, word for word.
 """

@@ -57,7 +57,8 @@ def test_lists_take_commas_and_options_of_the_command_are_apart() -> None:
 
 
 def test_a_path_without_a_name_is_named_after_its_file() -> None:
-    words = "fair-probe --features x/birds.npz --features cars=c.npz --hierarchy cars=t.csv --set batch_size=3 -o birds.test=0.2"
+    words = "fair-probe --features x/birds.npz --features cars=c.npz --hierarchy cars=t.csv"
+    words += " --set batch_size=3 -o birds.test=0.2"
     study = Study(**given_to("study", words, fields=True))
     assert study.features == {"birds": "x/birds.npz", "cars": "c.npz"}
     assert (study.hierarchy, study.settings, study.options) == (

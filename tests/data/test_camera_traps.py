@@ -207,7 +207,8 @@ def test_other_tables_are_refused(tmp_path: Path, text: str, message: str) -> No
 def test_answers_in_the_columns_of_each_format(traps: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Train on crops, answer new ones; empty images come out as empty."""
     hace.write_hierarchy(H, traps / "tree.json")
-    words = f"train --data camera-traps --data-root {timelapse(traps)} --hierarchy {traps}/tree.json -o detections={traps}/md.json"
+    words = f"train --data camera-traps --data-root {timelapse(traps)}"
+    words += f" --hierarchy {traps}/tree.json -o detections={traps}/md.json"
     words += f" -o test=0.34 --model test_vit --image-size 32 --epochs 1 --batch-size 4 --out {traps}/run"
     with pytest.warns(UserWarning, match="left out"):
         assert cli.main(words.split()) == 0

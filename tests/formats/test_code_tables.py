@@ -98,7 +98,8 @@ def test_a_thesaurus_in_json_nested_and_as_a_list(tmp_path: Path) -> None:
     star = '{"name": "Stars", "uri": "u:3", "children": null}'
     nested = tmp_path / "nested.json"
     nested.write_text(
-        f'{{"children": [{{"name": "A", "uri": "u:1", "children": [{star}]}}, {{"name": "B", "uri": "u:2", "children": [{star}]}}]}}'
+        f'{{"children": [{{"name": "A", "uri": "u:1", "children": [{star}]}}, '
+        f'{{"name": "B", "uri": "u:2", "children": [{star}]}}]}}'
     )
     with pytest.raises(HierarchyError, match="ids='shared'"):
         read_hierarchy(nested)

@@ -334,9 +334,9 @@ replaced_by: X:2
         ("x.owl", '<?xml version="1.0"?>\n<rdf:RDF>\n  <a/>\n', FormatError, "not RDF/XML"),
         ("x.ttl", "@prefix : <x> .\n", FormatError, "must have SKOS concepts or classes"),
         ("x.ttl", "@prefix : <x> \n", FormatError, "not Turtle"),
-        ("x.owx", '<?xml version="1.0"?>\n<Ontology xmlns="http://www.w3.org/2002/07/owl#"/>', FormatError, "must not be OWL/XML"),
-        ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>\n<rdf:RDF/>', FormatError, "entities must be plain text"),
-        ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<rdf:RDF/>', FormatError, "entities must be plain"),
+        ("x.owx", '<?xml version="1.0"?>\n<Ontology xmlns="http://www.w3.org/2002/07/owl#"/>', FormatError, "must not be OWL"),
+        ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a "b"><!ENTITY c "&a;&a;">]>\n<rdf:RDF/>', FormatError, "must be plain text"),
+        ("x.owl", '<!DOCTYPE rdf:RDF [<!ENTITY a SYSTEM "file:///etc/passwd">]>\n<rdf:RDF/>', FormatError, "must be plain"),
         ("x.py", "class A:\n    b\n", FormatError, "--hierarchy-format indented"),
     ],
 )  # fmt: skip

@@ -96,7 +96,8 @@ OPTIONS = {
     "predict": "rule threshold subset kind outputs",
     "evaluate": "threshold level price only_subset groups compare kind outputs labels subset prior distance rules bins "
     "thresholds metrics temperature guarantee",
-    "guaranteed_threshold": "accuracy confidence of distance at_most rule constrained groups group_share by labels kind outputs",
+    "guaranteed_threshold": "accuracy confidence of distance at_most rule constrained groups group_share by labels kind "
+    "outputs",
     "fit_temperature": "labels kind outputs",
     "calibrate_scores": "accuracy of confidence rule group_share kind outputs temperature seed groups pool subset prior",
 }

@@ -52,16 +52,17 @@ def calibrate(
     probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its guarantee on new samples.
 
     Examples
-      hace calibrate runs/4cd033b43672ca23                         then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
+      hace calibrate runs/4cd033b43672ca23                     then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
       hace calibrate runs/4cd033b43672ca23 --accuracy 0.9,0.97 --of samples
-      hace calibrate runs/4cd033b43672ca23 --confidence 0.95       guarantees that hold with probability 0.95
-      hace calibrate shop.safetensors --samples val.npz            a file of hace export, or of HACEClassifier.save
+      hace calibrate runs/4cd033b43672ca23 --confidence 0.95   guarantees that hold with probability 0.95
+      hace calibrate shop.safetensors --samples val.npz        a file of hace export, or of HACEClassifier.save
       hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                    then: hace evaluate --calibration FILE --accuracy 0.95
 
-    Samples that come in groups, such as photos of one site, resemble each other: guarantees are then about new groups, where the
-    data of the run have groups or --groups names them. Each group weighs the same; with --group-share S, at least S of new groups
-    keep the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these answers.
+    Samples that come in groups, such as photos of one site, resemble each other: guarantees are then about new groups, where
+    the data of the run have groups or --groups names them. Each group weighs the same; with --group-share S, at least S of new
+    groups keep the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these
+    answers.
 
     An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two guarantees:
 
@@ -69,11 +70,11 @@ def calibrate(
       --of answers   of the answers that say something, at least the share accuracy is true
 
     A guarantee about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it
-    holds with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing was
-    chosen by looking at them, and that they are restricted (--subset) and weighted (--prior) alike.
+    holds with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing
+    was chosen by looking at them, and that they are restricted (--subset) and weighted (--prior) alike.
 
-    A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A third
-    of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
+    A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A
+    third of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
 
     Args:
         run: A finished run, or a model file with --samples; or give --hierarchy, --scores and --labels.
@@ -86,8 +87,8 @@ def calibrate(
         group_share: With groups: the share of new groups that keep a guarantee (default: on average over new groups).
         prefer: With groups and --of samples: rest on all samples of each group, or on one random sample of each, which answers
             more where groups are few and varies more.
-        frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to match.
-            Assumes that within each class new samples look like the calibration samples.
+        frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to
+            match. Assumes that within each class new samples look like the calibration samples.
         pool: One answer per group: from the mean of its log-probabilities, or of its probabilities.
         rule: Answers walk down from the root, climb from the best class, or may be 'another of this group' (own).
         temperature: A temperature fitted on other samples; 1 leaves scores unchanged.

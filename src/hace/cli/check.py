@@ -33,17 +33,17 @@ def check(
     page: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json"), more] = False,
 ) -> None:
-    """Check a guarantee on samples of a new site, season or donor, before anybody trusts the answers: it holds, there is no evidence
-    against it, or it is broken.
+    """Check a guarantee on samples of a new site, season or donor, before anybody trusts the answers: it holds, there is no
+    evidence against it, or it is broken.
 
     Examples
       hace check calibration.json new.npy --hierarchy tree.csv                        without labels
-      hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv      with some: -1, or an empty cell, where unknown
+      hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv    with some: -1, or empty, where unknown
       hace check runs/4cd033b43672ca23 new.npy --hierarchy tree.csv --accuracy 0.9
 
-    Without labels, confidence and answers are compared with those of the calibration samples. With some labels, in the order in which
-    they arrive, bets test the guarantee itself: check after each, as often as you like. The threshold that these labels support is
-    shown. Where the guarantee is about new groups, --groups names the group of each sample.
+    Without labels, confidence and answers are compared with those of the calibration samples. With some labels, in the order in
+    which they arrive, bets test the guarantee itself: check after each, as often as you like. The threshold that these labels
+    support is shown. Where the guarantee is about new groups, --groups names the group of each sample.
 
     Args:
         calibration: A file of `hace calibrate`, or a run that holds one.

@@ -19,8 +19,8 @@ def data(
     check: bool = False,
     skip_broken: Annotated[bool, With("--check")] = False,
 ) -> None:
-    """Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where the
-    two differ. Lists and counts are compared with the files; --check also opens every image.
+    """Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where
+    the two differ. Lists and counts are compared with the files; --check also opens every image.
 
     Examples
       hace data synthetic                                            synthetic, needs no files

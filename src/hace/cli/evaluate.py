@@ -82,7 +82,7 @@ class Answers:
 
 
 class Model(NamedTuple):
-    """A model to evaluate: what the user called it and its name in pictures; the temperature, guarantee and remark asked for."""
+    """A model to evaluate: what the user called it, its name in pictures, and the temperature, guarantee and remark wanted."""
 
     source: str
     name: str
@@ -117,8 +117,8 @@ def evaluate(
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> None:
     """Evaluate a finished run, or the scores of any model, from any framework: accuracy by level, severity of mistakes,
-    hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder with a page that
-    opens from disk, JSON, CSV and pictures as well.
+    hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder with a page
+    that opens from disk, JSON, CSV and pictures as well.
 
     Examples
       hace evaluate --hierarchy tree.csv --scores logits.npy --labels y.npy
@@ -141,8 +141,8 @@ def evaluate(
     they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.
 
     A run scores its own data again, which must be unchanged; without other options the metrics are those of its result.
-    Accuracy by level is that of the best class carried up; the best node of each level is shown beside it. Metrics of confidence
-    are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
+    Accuracy by level is that of the best class carried up; the best node of each level is shown beside it. Metrics of
+    confidence are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
 
     Args:
         run: A finished run, or with --samples the file of a model; or give --hierarchy and --labels with --scores or --answers.
@@ -157,7 +157,8 @@ def evaluate(
         bins: Bins of the calibration error.
         out: Write a page (report.html), report.json, decisions.csv, classes.csv, mistakes.csv and pictures into this folder;
             with --metrics leaves neither page nor pictures.
-        raw_cells: Write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a cell).
+        raw_cells: Write text in CSV tables unchanged (default: an apostrophe before = + - @, so that no spreadsheet runs a
+            cell).
         as_json: Print the report as JSON instead of a table.
     """
     check_count("--bins", bins, 10_000)

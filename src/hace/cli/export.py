@@ -31,9 +31,9 @@ def export(
       hace export runs/4cd033b43672ca23 --to huggingface --out birds
       hace export runs/4cd033b43672ca23 --page birds-page          the page of hace serve, without a server
 
-    A file has three outputs: scores (logits), leaf_probabilities (B, classes) and node_probabilities (B, nodes), in the order of
-    the ids in its document. Path sums are collapsed into a head over the classes. What a file computes is compared with the model
-    before it is written. Run `hace calibrate RUN` first if its thresholds are to be part of the file.
+    A file has three outputs: scores (logits), leaf_probabilities (B, classes) and node_probabilities (B, nodes), in the order
+    of the ids in its document. Path sums are collapsed into a head over the classes. What a file computes is compared with the
+    model before it is written. Run `hace calibrate RUN` first if its thresholds are to be part of the file.
 
       onnx         for any runtime                needs the extra `export`
       safetensors  weights and document; using it on images takes timm

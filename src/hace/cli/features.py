@@ -44,10 +44,10 @@ def features(
       hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
       torchrun --nproc-per-node 4 -m hace features --data nabirds --data-root data --model resnet50 --dtype bf16 --out F
 
-    Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the weights
-    come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing are
-    refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as the
-    model's authors do.
+    Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the
+    weights come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing
+    are refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as
+    the model's authors do.
 
     Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split.
 

@@ -29,8 +29,9 @@ def fit(
     obsm: Annotated[str | None, more] = None,
     seed: Annotated[int, more] = 0,
 ) -> None:
-    """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, or cells. The loss is
-    chosen by cross-validation on your labels, the model is trained, calibrated and tested, and you get one file and one page.
+    """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, or cells. The
+    loss is chosen by cross-validation on your labels, the model is trained, calibrated and tested, and you get one file and one
+    page.
 
     Examples
       hace fit photos                                         photos/gull/herring gull/1.jpg: folders are labels and taxonomy
@@ -42,10 +43,10 @@ def fit(
 
     Then: hace predict photos.hace new-photos --accuracy 0.95, and hace serve photos.hace.
 
-    A label may be above the classes: a photo known only as a gull goes into photos/gull, a row ends early. Splits called train, val
-    and test are honoured: val calibrates, test tests. Otherwise samples are held out; --groups names what must not be cut, such as
-    sites or donors. Photos and texts go through a frozen model once, and features are cached by content: the same command goes on
-    where it was stopped. Data that are too few for a guarantee or a test still make a model, which says so.
+    A label may be above the classes: a photo known only as a gull goes into photos/gull, a row ends early. Splits called train,
+    val and test are honoured: val calibrates, test tests. Otherwise samples are held out; --groups names what must not be cut,
+    such as sites or donors. Photos and texts go through a frozen model once, and features are cached by content: the same
+    command goes on where it was stopped. Data that are too few for a guarantee or a test still make a model, which says so.
 
     Args:
         data: A folder of photos, a table (.csv, .tsv, .parquet), a feature file (.npz, .safetensors, .parquet) or an .h5ad.
@@ -53,8 +54,8 @@ def fit(
         hierarchy: The taxonomy: what `hace hierarchy` reads (default: what folders or columns spell out).
         label: The column of labels, or one per rank from the top down (default: found by name).
         split: The column that says train, val or test (default: found by name, else samples are held out).
-        groups: The column of groups that no split may cut; time: photos without a gap of a minute; sequence: runs in the order of
-            the data; none: samples one by one.
+        groups: The column of groups that no split may cut; time: photos without a gap of a minute; sequence: runs in the order
+            of the data; none: samples one by one.
         text: The column of texts.
         image: The column with paths of photos.
         features: The columns of features (default: all numbers).

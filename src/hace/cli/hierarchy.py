@@ -60,8 +60,8 @@ def hierarchy(
     are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
 
     With --classes and --within, the hierarchy is the part of a taxonomy above your class names. Ids, names and synonyms match,
-    whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none or
-    several; correct its column id ("-" leaves a class out) and run the same command again.
+    whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none
+    or several; correct its column id ("-" leaves a class out) and run the same command again.
 
     Examples
       hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100

@@ -1,5 +1,5 @@
-"""Options that several commands share: datasets, devices, files of scores and labels, guarantees. Commands import nothing from each
-other; what two of them need is here.
+"""Options that several commands share: datasets, devices, files of scores and labels, guarantees. Commands import nothing from
+each other; what two of them need is here.
 """
 
 from __future__ import annotations

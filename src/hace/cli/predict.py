@@ -47,8 +47,8 @@ def predict(
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
 ) -> None:
-    """Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images stream
-    in batches, so a folder may hold any number of them.
+    """Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images
+    stream in batches, so a folder may hold any number of them.
 
     Examples
       hace predict runs/4cd033b43672ca23 photo.jpg
@@ -61,15 +61,15 @@ def predict(
       hace predict runs/4cd033b43672ca23 features.npz
       hace predict runs/4cd033b43672ca23 list.csv --groups burst   one answer for all photos of a burst
 
-    INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the .json
-    of MegaDetector beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a run of `hace probe`
-    sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy, .npz, .safetensors,
-    .parquet) or a folder of `hace features`.
+    INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the
+    .json of MegaDetector beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a run of
+    `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy, .npz,
+    .safetensors, .parquet) or a folder of `hace features`.
 
     The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
-    With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples), or
-    of the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The guarantee
-    is part of the output; it holds for samples from the same source as those the run was calibrated on.
+    With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples),
+    or of the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The
+    guarantee is part of the output; it holds for samples from the same source as those the run was calibrated on.
 
     An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
     --skip-broken it is skipped, named on stderr, and the exit code is 0.

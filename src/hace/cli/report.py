@@ -19,7 +19,8 @@ def report(
     quiet: bool = False,
 ) -> None:
     """Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of
-    the hierarchy to click through and, for the paper's datasets, its printed numbers beside yours. Tables are also CSV and LaTeX.
+    the hierarchy to click through and, for the paper's datasets, its printed numbers beside yours. Tables are also CSV and
+    LaTeX.
 
     Examples
       hace report STUDY                              writes STUDY/report/report.html and prints a summary

@@ -37,8 +37,8 @@ def serve(
     device: str = "cpu",
     no_open: bool = False,
 ) -> None:
-    """Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what competes.
-    The same server is an API for other programs, with an OpenAPI document at /docs.
+    """Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what
+    competes. The same server is an API for other programs, with an OpenAPI document at /docs.
 
     Examples
       hace serve --demo                                  train a small model on synthetic pictures, and try it
@@ -48,9 +48,9 @@ def serve(
       hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
       curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
 
-    Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain threshold.
-    The server listens on this machine only. With another --host everybody who can reach it needs the token; put a proxy with TLS
-    in front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
+    Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain
+    threshold. The server listens on this machine only. With another --host everybody who can reach it needs the token; put a
+    proxy with TLS in front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
 
     Args:
         run: A finished run, or what `hace export` wrote.

@@ -62,8 +62,9 @@ def study(
       hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
 
     --features, --data-root and --hierarchy take NAME=PATH and repeat for several datasets; a PATH alone is named after its
-    file. Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be visible
-    to all machines, at the same path. Exit code 1: some runs failed; the others are done, and the same command tries again.
+    file. Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be
+    visible to all machines, at the same path. Exit code 1: some runs failed; the others are done, and the same command tries
+    again.
 
     Args:
         preset: One or more studies; see --list.

@@ -46,9 +46,9 @@ def train(
     only_list: Annotated[bool, Parameter(name="--list")] = False,
 ) -> None:
     """Train a model end to end on images. Settings come from --preset, then --config, then the other options; later ones win.
-    If it is killed, the same command resumes from its last checkpoint and ends with the same bits. On CPUs with instructions for
-    bf16 the default is --precision bf16 with --channels-last, elsewhere fp32. A validation split of the data is held out, unless
-    --validation says otherwise.
+    If it is killed, the same command resumes from its last checkpoint and ends with the same bits. On CPUs with instructions
+    for bf16 the default is --precision bf16 with --channels-last, elsewhere fp32. A validation split of the data is held out,
+    unless --validation says otherwise.
 
     Examples
       hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds

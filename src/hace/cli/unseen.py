@@ -37,8 +37,8 @@ def unseen(
       hace unseen --features birds.npz --hierarchy taxonomy.csv --accuracy 0.9 --page unseen.html
       hace unseen --features F --leave-out new-species.txt --methods cross-entropy,leave-one-out --out rows.csv
 
-    The features need a test split with samples of all classes. A class is left out only where a sister under the same parent stays.
-    An answer is true if it is an ancestor of the class (the root says nothing), exact if it is the closest listed one.
+    The features need a test split with samples of all classes. A class is left out only where a sister under the same parent
+    stays. An answer is true if it is an ancestor of the class (the root says nothing), exact if it is the closest listed one.
 
     Args:
         features: A file of features, or a folder that `hace features` wrote.

@@ -260,10 +260,10 @@ def load_camera_traps(
 ) -> Dataset[Samples]:
     """Images of camera traps by a table; `images` is their folder, by default that of the table.
 
-    A label is the finest name of its row that the hierarchy knows; rows without one are left out with a warning. `detections` are
-    MegaDetector's: boxes of animals above `confidence` are cropped, the "largest" of an image or "all", with `padding`.
-    `empty` names a class for empty images, beside the tree; without it they are left out. `groups` keeps the photos of a
-    site, or of a burst (within `burst` seconds), in one split.
+    A label is the finest name of its row that the hierarchy knows; rows without one are left out with a warning. `detections`
+    are MegaDetector's: boxes of animals above `confidence` are cropped, the "largest" of an image or "all", with `padding`.
+    `empty` names a class for empty images, beside the tree; without it they are left out. `groups` keeps the photos of a site,
+    or of a burst (within `burst` seconds), in one split.
     """
     check_choice("boxes", boxes, ("largest", "all"))
     check_choice("groups", groups, GROUPS)

@@ -6,8 +6,8 @@ A vote for a node supports the node and all above it. With
     against(v)   votes for nodes that are neither below v nor above it
     score(v)     support(v) / (support(v) + against(v))
 
-the consensus is the deepest node with at least two supporters whose score is above the share asked for. A vote for an ancestor of
-v is neither for nor against v. With two thirds this is how iNaturalist finds the community taxon, but for its explicit
+the consensus is the deepest node with at least two supporters whose score is above the share asked for. A vote for an ancestor
+of v is neither for nor against v. With two thirds this is how iNaturalist finds the community taxon, but for its explicit
 disagreements, in which people say that they doubt the finer name.
 """
 

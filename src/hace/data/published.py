@@ -209,7 +209,8 @@ VERSIONS = {
 }
 _CIFAR_REMEDY = (
     "Give the folder that holds cifar-100-python/ (files train, test, meta) or cifar-100-binary/ (train.bin, test.bin), or "
-    f"the archive itself, from {CIFAR100_ARCHIVE.url}; or fetch it: `hace data cifar100 --data-root R --download` (download=True)."
+    f"the archive itself, from {CIFAR100_ARCHIVE.url}; or fetch it: `hace data cifar100 --data-root R --download` "
+    "(download=True)."
 )
 
 

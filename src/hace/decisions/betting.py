@@ -5,10 +5,10 @@ Bet a share of a capital of 1 on each loss X_i, against the claim that its mean 
     against "at most m"     K_n = prod (1 + b (X_i - m) / m)              b from 0 to 1
     against "at least m"    K_n = prod (1 + b (m - X_i) / (1 - m))
 
-Under the claim no bet gains on average, so K_n is a non-negative supermartingale that starts at 1. It ever reaches 1 / delta with
-probability at most delta (Ville's inequality): whoever stops at that point, after as many looks as they like, errs with probability
-delta at most. The average over several bets b, fixed beforehand, is again such a capital, and grows almost as fast as the
-best of them. No factor grows with X_i in the second form, so smaller losses never have less capital.
+Under the claim no bet gains on average, so K_n is a non-negative supermartingale that starts at 1. It ever reaches 1 / delta
+with probability at most delta (Ville's inequality): whoever stops at that point, after as many looks as they like, errs with
+probability delta at most. The average over several bets b, fixed beforehand, is again such a capital, and grows almost as fast
+as the best of them. No factor grows with X_i in the second form, so smaller losses never have less capital.
 
 References: Waudby-Smith and Ramdas 2024, "Estimating means of bounded random variables by betting"; Ramdas et al. 2023,
 "Game-theoretic statistics and safe anytime-valid inference".

@@ -8,25 +8,26 @@ guaranteed mean loss as a share of the most, W(t) = sum L_i(t) / most, and delta
                                   a bet against a mean of alpha gains 1 / delta  where they are any numbers up to the most
     answers, with confidence      the same with m(t), the units answered at t, for n
 
-Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the guarantee. So every calibration
-of enough units gives a threshold, and the guarantee is not about the lucky ones among them.
+Where no threshold up to 1 is supported, the one above 1, at which nothing is answered, keeps the guarantee. So every
+calibration of enough units gives a threshold, and the guarantee is not about the lucky ones among them.
 
-**The bet.** For losses between 0 and 1, one fixed share b of a capital is bet on each: K grows by 1 + b (alpha - L) / (1 - alpha).
-Where the mean loss is alpha or more, K ever reaches 1 / delta with probability at most delta (Ville's inequality; Waudby-Smith and
-Ramdas 2024). The share is the best for losses with the spread of a coin at alpha, b = (1 - alpha) sqrt(2 log(1 / delta) / (n alpha
-(1 - alpha))), at most 1; losses come in an order fixed by a seed. Smaller losses never have less capital, so if one threshold passes,
-all above it do. Where each group has one sample its loss is 0 or 1, and the exact binomial test, which is sharper, takes its place.
+**The bet.** For losses between 0 and 1, one fixed share b of a capital is bet on each: K grows by 1 + b (alpha - L) / (1 -
+alpha). Where the mean loss is alpha or more, K ever reaches 1 / delta with probability at most delta (Ville's inequality;
+Waudby-Smith and Ramdas 2024). The share is the best for losses with the spread of a coin at alpha, b = (1 - alpha) sqrt(2 log(1
+/ delta) / (n alpha (1 - alpha))), at most 1; losses come in an order fixed by a seed. Smaller losses never have less capital,
+so if one threshold passes, all above it do. Where each group has one sample its loss is 0 or 1, and the exact binomial test,
+which is sharper, takes its place.
 
 **Samples.** The loss of a unit never grows with t, so the expected loss falls as t grows, and the least t that passes, searched
-down from the safest, is valid: the search errs only if it passes at the greatest t whose expected loss is above alpha, which has
-probability delta.
+down from the safest, is valid: the search errs only if it passes at the greatest t whose expected loss is above alpha, which
+has probability delta.
 
 **Answers.** The share of false answers need not fall. The m(t) units answered at a t fixed in advance are a sample of all units
 answered at t, so the test of that t is exact, but a t chosen by looking is not fixed. Hence one fifth of the units, drawn by a
-fixed seed, chooses a list of thresholds, from one that it finds safe down to 0, and the other four fifths test them in this order
-up to the first failure. Given the first part the list is fixed. To accept a threshold that breaks the guarantee, the search must
-first pass the test of the first such threshold in the list, which has probability at most delta. No assumption on the shape of
-the curve is needed (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then Test").
+fixed seed, chooses a list of thresholds, from one that it finds safe down to 0, and the other four fifths test them in this
+order up to the first failure. Given the first part the list is fixed. To accept a threshold that breaks the guarantee, the
+search must first pass the test of the first such threshold in the list, which has probability at most delta. No assumption on
+the shape of the curve is needed (fixed-sequence testing; Angelopoulos et al. 2021, "Learn then Test").
 
 **Groups.** Samples of one group, such as a site, a donor or a recording, resemble each other, so they are not exchangeable with
 those of a new group; whole groups are. Group g has the loss L_g(t) from 0 to 1:
@@ -34,20 +35,20 @@ those of a new group; whole groups are. Group g has the loss L_g(t) from 0 to 1:
     on average over groups    the mean loss of its samples, or of its answers
     in a share s of them      1 where that mean is above 1 - accuracy, else 0; alpha = 1 - s
 
-A mean of losses that never grow does not grow, nor does whether it is above a limit. So conformal risk control holds with groups
-as units: groups Z_1, ..., Z_G and a new one, each with its size, exchangeable, give E[L_new(t)] <= alpha. It is the setting of
-Dunn, Wasserman and Ramdas 2023 ("Distribution-Free Prediction Sets for Two-Layer Hierarchical Models") and Lee, Barber and
-Willett 2023 ("Distribution-Free Inference with Hierarchical Data"): groups count the same, whatever their size, and nothing is
-assumed about samples within one. A guarantee about answers is about groups that get some: a group without an answer at t has no
-share of false ones, and counts in no test of t.
+A mean of losses that never grow does not grow, nor does whether it is above a limit. So conformal risk control holds with
+groups as units: groups Z_1, ..., Z_G and a new one, each with its size, exchangeable, give E[L_new(t)] <= alpha. It is the
+setting of Dunn, Wasserman and Ramdas 2023 ("Distribution-Free Prediction Sets for Two-Layer Hierarchical Models") and Lee,
+Barber and Willett 2023 ("Distribution-Free Inference with Hierarchical Data"): groups count the same, whatever their size, and
+nothing is assumed about samples within one. A guarantee about answers is about groups that get some: a group without an answer
+at t has no share of false ones, and counts in no test of t.
 
 **Steadier or sharper.** On average over groups, mean losses must sum to alpha (G + 1) - 1 or less, so with few groups one false
 answer in a large group may cost most of what is allowed. One random sample of each group stands for a whole new group as well:
 its loss has the mean loss of its group as its expectation, and G + 1 such samples, one of each group, are exchangeable, so
 E[L_new(t)] <= alpha holds for the threshold of these G samples alone (Dunn, Wasserman and Ramdas 2023, who draw one sample per
 group). "sharper" does this, with a seed. It answers more where alpha (G + 1) is not far above 1; its threshold depends on the
-draw, so single calibrations vary more. "steadier" takes all samples. The median threshold of many draws would be steady too, but
-holds only for twice the guaranteed loss: where L_new is lost at the median, it is lost in at least half of the draws.
+draw, so single calibrations vary more. "steadier" takes all samples. The median threshold of many draws would be steady too,
+but holds only for twice the guaranteed loss: where L_new is lost at the median, it is lost in at least half of the draws.
 
 References: Angelopoulos et al. 2022, "Conformal Risk Control"; Bates et al. 2021, "Distribution-Free, Risk-Controlling
 Prediction Sets"; Waudby-Smith and Ramdas 2024, "Estimating Means of Bounded Random Variables by Betting"; Geifman and El-Yaniv
@@ -248,8 +249,8 @@ class RiskBound:
         if asked.group_share is not None:
             where = f" in {float(asked.group_share):g} of new {unit}"
         return (
-            f"{unit} must be at least {self.needed():,} to guarantee {asked}{where}{how}. Got {number:,}. Calibrate on more, or "
-            f"ask for less: {number:,} {unit} support {self._possible(number, asked, unit)}."
+            f"{unit} must be at least {self.needed():,} to guarantee {asked}{where}{how}. Got {number:,}. Calibrate on more, "
+            f"or ask for less: {number:,} {unit} support {self._possible(number, asked, unit)}."
         )
 
     def _possible(self, number: int, asked: RiskBound, unit: str) -> str:

@@ -32,8 +32,8 @@ FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of guarantees about answers, which hold with a probability
 _MATCHED = (
-    "{:,} of {:,} calibration samples were drawn to have the class frequencies of the new samples: guarantees hold if, within each "
-    "class, new samples look like the calibration samples."
+    "{:,} of {:,} calibration samples were drawn to have the class frequencies of the new samples: guarantees hold if, "
+    "within each class, new samples look like the calibration samples."
 )
 _FITTING = 3  # one of so many calibration samples fits the temperature
 
@@ -220,11 +220,11 @@ def calibrate_scores(
         confidence: None: guarantees about samples hold on average, those about answers with probability 0.9.
         rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
         group_share: Where samples come in groups: the share of new groups that keep a guarantee; None: on average over them.
-        prefer: "steadier" or "sharper": where samples come in groups, a guarantee on average rests on all samples of each group, or
-            on one random sample of each, drawn by the seed; only with of="samples".
+        prefer: "steadier" or "sharper": where samples come in groups, a guarantee on average rests on all samples of each
+            group, or on one random sample of each, drawn by the seed; only with of="samples".
         frequencies: Class frequencies that changed: (n,) shares of the classes where it will be used, or scores of new samples
-            without labels, of the same kind, which estimate them. Guarantees then rest on calibration samples drawn to match; see
-            :mod:`hace.decisions.frequencies` for what that assumes.
+            without labels, of the same kind, which estimate them. Guarantees then rest on calibration samples drawn to match;
+            see :mod:`hace.decisions.frequencies` for what that assumes.
         kind: "logits" or "probs".
         outputs: What the columns are: "leaves", "nodes", or "auto".
         temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
@@ -334,7 +334,8 @@ def _matching(
         shares = estimate_frequencies(new.weighted(prior).cooled(temperature), scores, truth)
     if shares.shape != (h.num_leaves,):
         raise DataError(
-            f"frequencies must be {h.num_leaves} shares, one for each class, or scores of new samples. Got shape {shares.shape}."
+            f"frequencies must be {h.num_leaves} shares, one for each class, or scores of new samples. Got shape "
+            f"{shares.shape}."
         )
     return matching_rows(class_labels(h, truth), shares, seed)
 

@@ -14,10 +14,10 @@ loss here is at most m". With a confidence m is alpha, which was guaranteed for 
 calibrations allows a single threshold more: m is the least rate at which the calibration would have passed with probability at
 most a quarter of the level (:func:`highest_rate`).
 
-**False alarms.** If new and calibration units are exchangeable, the state is "broken" with probability at most the level. Without
-labels the test of likeness has all of it; with labels, half, while the bets and the luck of the calibration have a quarter each.
-With a confidence 1 - delta, add delta: so often the guarantee itself fails. "holds" is wrong with probability at most the
-level, whatever the new samples are.
+**False alarms.** If new and calibration units are exchangeable, the state is "broken" with probability at most the level.
+Without labels the test of likeness has all of it; with labels, half, while the bets and the luck of the calibration have a
+quarter each. With a confidence 1 - delta, add delta: so often the guarantee itself fails. "holds" is wrong with probability at
+most the level, whatever the new samples are.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ def _losses(
 def highest_rate(bound: RiskBound, units: int, delta: float) -> float:
     """The mean loss, as a share of the greatest, that new units exceed at a valid threshold with probability at most ``delta``.
 
-    A guarantee with a confidence names it: alpha. One on average over calibrations does not: a threshold of mean loss m passes only
-    if the calibration units lost as little at it as was allowed.
+    A guarantee with a confidence names it: alpha. One on average over calibrations does not: a threshold of mean loss m passes
+    only if the calibration units lost as little at it as was allowed.
     """
     if bound.delta is not None:
         return float(bound.alpha)

@@ -5,14 +5,14 @@ class changed. A class without calibration samples is assumed absent.
 
 :func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x) f(c) /
 f0(c), and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are calibrated, so give
-them divided by their temperature. "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered i
-and m[i] the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
+them divided by their temperature. "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered
+i and m[i] the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
 calibrated, but noisier where classes have few samples.
 
-:func:`matching_rows` accepts a calibration sample of class c with probability w(c) / max w, w = f / f0. The accepted samples have the
-distribution of new ones (rejection sampling), so every guarantee holds for them as for any sample: on average, with a
-confidence, of samples or of answers. The price is the number of samples: about one in max w stays. Validity is exact for the true
-frequencies; estimated ones add their error, and a guarantee moves with it.
+:func:`matching_rows` accepts a calibration sample of class c with probability w(c) / max w, w = f / f0. The accepted samples
+have the distribution of new ones (rejection sampling), so every guarantee holds for them as for any sample: on average, with a
+confidence, of samples or of answers. The price is the number of samples: about one in max w stays. Validity is exact for the
+true frequencies; estimated ones add their error, and a guarantee moves with it.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ answers where the threshold is low enough for it and too high for the next.
 
 :class:`Outcomes` say what these answers lose where the truth is known. An answer is true when it is the truth or an ancestor of
 it; the root, or no answer, says nothing. The loss of a false answer is 1, or its distance to the truth; other answers lose
-nothing. A sample loses at t what its worst answer at t or any greater threshold loses, so its loss never grows with t. On a tree
-the answers of the walk down and of the climb move up one path as t grows, and that is the loss of the answer at t itself.
+nothing. A sample loses at t what its worst answer at t or any greater threshold loses, so its loss never grows with t. On a
+tree the answers of the walk down and of the climb move up one path as t grows, and that is the loss of the answer at t itself.
 """
 
 from __future__ import annotations

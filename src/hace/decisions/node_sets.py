@@ -1,16 +1,17 @@
 """A few nodes in place of one: "the truth is under one of these three".
 
-For each sample, of all sets of at most K nodes none of which is above another, whose mass is at least a threshold, the one with the
-fewest leaves below it: the least information lost, I(S) = -log2(share of the leaves under S). Of equally many leaves the greatest
-mass counts. Trees and forests only: on a DAG two nodes share what is below both, and masses do not add up.
+For each sample, of all sets of at most K nodes none of which is above another, whose mass is at least a threshold, the one with
+the fewest leaves below it: the least information lost, I(S) = -log2(share of the leaves under S). Of equally many leaves the
+greatest mass counts. Trees and forests only: on a DAG two nodes share what is below both, and masses do not add up.
 
 Let F_v[k, s] be the greatest mass of at most k nodes at or below v with s leaves in all. Then
 
-    F_v[k, s] = max( q*[v] if s = leaves(v) and k >= 1,  max over ways to share k and s among the children of the sum of theirs )
+    F_v[k, s] = max( q*[v] if s = leaves(v) and k >= 1,  max over ways to share k and s among the children of the sum of theirs
+    )
 
 Children are merged one by one, so a pair of leaves is looked at once, where their subtrees meet: O(K^2 n^2) per sample for
-n leaves, exact at all thresholds at once. Sets at a greater threshold need not hold those at a smaller one; a guarantee therefore
-counts a sample with its worst answer at t or any greater threshold, as :mod:`hace.decisions.ladders` explains.
+n leaves, exact at all thresholds at once. Sets at a greater threshold need not hold those at a smaller one; a guarantee
+therefore counts a sample with its worst answer at t or any greater threshold, as :mod:`hace.decisions.ladders` explains.
 
 Mortier et al. 2022, "Set-Valued Prediction in Hierarchical Classification with Constrained Representation Complexity", choose
 sets of few nodes by expected utility; here a threshold with a guarantee takes the place of the utility.

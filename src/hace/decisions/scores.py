@@ -26,8 +26,8 @@ SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
 POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
 _PROBABILITIES = (
-    "Scores are read as logits, but every row is from 0 to 1 and sums to 1. If they are probabilities, say kind='probs' (on the "
-    "command line: --kind probs)."
+    "Scores are read as logits, but every row is from 0 to 1 and sums to 1. If they are probabilities, say kind='probs' (on "
+    "the command line: --kind probs)."
 )
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 

@@ -1,13 +1,13 @@
 """Whether new samples look like the calibration samples, as far as that can be seen without labels.
 
-A :class:`Profile` holds what can be seen: the confidence of each sample, its best class and, with features, the similarity to the
-nearest training sample. The last is the best alarm where a guarantee was calibrated on a random hold-out: held-out samples
+A :class:`Profile` holds what can be seen: the confidence of each sample, its best class and, with features, the similarity to
+the nearest training sample. The last is the best alarm where a guarantee was calibrated on a random hold-out: held-out samples
 that have a twin among the training samples are nearer to them than new samples are.
 
 :func:`compare_profiles` tests that calibration units and new units, samples or groups, are exchangeable. Confidence and
-similarity count with the greatest distance between the two distributions (Kolmogorov and Smirnov), the best classes with chi-squared
-of their shares; groups count the same, whatever their size. Which units are the new ones is drawn again and again: under
-exchangeability each draw is as likely as the real one, so the share of draws with as great a distance is an exact
+similarity count with the greatest distance between the two distributions (Kolmogorov and Smirnov), the best classes with
+chi-squared of their shares; groups count the same, whatever their size. Which units are the new ones is drawn again and again:
+under exchangeability each draw is as likely as the real one, so the share of draws with as great a distance is an exact
 p-value. The p-values of the several distances are corrected for each other by the least of each draw (Westfall and Young 1993).
 """
 

@@ -67,7 +67,7 @@ def draw_hierarchy(h: Hierarchy, path: str | Path) -> None:
 
 @cache
 def templates(package: str = "hace.draw", *, escaped: bool = True) -> Environment:
-    """The Jinja2 templates among a package's assets. What they insert is escaped for HTML; `asset(name)` inserts a file as is."""
+    """The Jinja2 templates among a package's assets. What they insert is escaped; `asset(name)` inserts a file as is."""
 
     def asset(name: str, package: str = package) -> str:
         return (files(package) / "assets" / name).read_text(encoding="utf-8")

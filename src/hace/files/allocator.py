@@ -13,10 +13,10 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 def keep_freed_memory() -> bool:
     """Keep memory that tensors free for the next ones, in this process; whether that was possible.
 
-    By default glibc maps every large tensor anew and unmaps it when it is freed, so that the system clears each of its pages again:
-    most of the time that a small model takes on a CPU. Memory that is kept is reused as it is, and results have the same bits.
-    The price is that the process holds the most it ever used. Only commands that run models ask for it; the library never does, since
-    the allocator belongs to whoever owns the process. HACE_KEEP_MEMORY=0 leaves the allocator as it is.
+    By default glibc maps every large tensor anew and unmaps it when it is freed, so that the system clears each of its pages
+    again: most of the time that a small model takes on a CPU. Memory that is kept is reused as it is, and results have the same
+    bits. The price is that the process holds the most it ever used. Only commands that run models ask for it; the library never
+    does, since the allocator belongs to whoever owns the process. HACE_KEEP_MEMORY=0 leaves the allocator as it is.
     """
     if os.environ.get(SWITCH, "1") == "0" or platform.libc_ver()[0] != "glibc":
         return False

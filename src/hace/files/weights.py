@@ -1,7 +1,7 @@
 """Weights from outside: files of `torch.save` and of safetensors, read without running a stranger's code.
 
-`torch.load(weights_only=True)` and safetensors read them. Before torch does, three things are checked that it takes on trust: how
-deep the pickle inside nests, that no record is compressed, and that the records are as long as the tensors in them.
+`torch.load(weights_only=True)` and safetensors read them. Before torch does, three things are checked that it takes on trust:
+how deep the pickle inside nests, that no record is compressed, and that the records are as long as the tensors in them.
 """
 
 from __future__ import annotations

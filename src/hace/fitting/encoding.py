@@ -1,7 +1,7 @@
 """Photos and texts as features: one frozen backbone per kind, cached by content.
 
-The cache is a folder of `hace features` in the user's cache folder (HACE_CACHE), one for each source and backbone. What it knows
-by its bytes is not computed again, whatever its name, label or place; a pass that was stopped goes on where it was.
+The cache is a folder of `hace features` in the user's cache folder (HACE_CACHE), one for each source and backbone. What it
+knows by its bytes is not computed again, whatever its name, label or place; a pass that was stopped goes on where it was.
 """
 
 from __future__ import annotations

@@ -154,7 +154,7 @@ def gain_of(right: np.ndarray, baseline: np.ndarray, groups: np.ndarray | None) 
 
 
 def best_guarantee(clf: HACEClassifier) -> tuple[float | None, str]:
-    """The greatest accuracy of :data:`ACCURACIES` that the calibration samples support, and why no greater one; "" for the first."""
+    """The greatest of :data:`ACCURACIES` that the calibration samples support, and why no greater one; "" for the first."""
     why = ""
     for accuracy in ACCURACIES:
         try:

@@ -1,4 +1,4 @@
-"""What a fit found, as plain values that a file holds: one question, one number and one sentence each, and six lines of them."""
+"""The findings of a fit, as plain values that a file holds: one question, one number and one sentence each, in six lines."""
 
 from __future__ import annotations
 

@@ -142,7 +142,8 @@ def check_enough(given: Given) -> Given:
     if (counts > 0).sum() < 2:
         one = h.names[h.leaf_nodes[int(counts.argmax())]] if counts.any() else "none"
         raise DataError(
-            f"Labels must be of two classes or more. Got samples of {(counts > 0).sum()}: {one!r}. Add samples of another class."
+            f"Labels must be of two classes or more. Got samples of {(counts > 0).sum()}: {one!r}. Add samples of another "
+            "class."
         )
     single = int((counts == 1).sum())
     if not single:
@@ -382,8 +383,8 @@ def _read_folder(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         raise ConfigError("y must be None for a folder of photos: its folders are the labels.")
     if not image_files(Path(data)):
         raise DataError(
-            f"{data} must hold photos, in folders named after what they show, such as gull/1.jpg. Got none. A table, a feature file "
-            "or an .h5ad is given by the name of the file."
+            f"{data} must hold photos, in folders named after what they show, such as gull/1.jpg. Got none. A table, a "
+            "feature file or an .h5ad is given by the name of the file."
         )
     h = None if hierarchy is None else as_hierarchy(hierarchy)
     folders = load_folders(Path(data), h, allow_empty=True)

@@ -31,8 +31,8 @@ def labels_of(given: Any, hierarchy: Any, source: str) -> Labels:
     """Labels (M,), or (M, ranks) from the top rank down, as nodes of the hierarchy given or of the one they spell out.
 
     Args:
-        given: ids, paths such as "Home > Garden", node ids as integers, or a table with a column for each rank, whose last names
-            may be missing: such a sample is known only coarsely.
+        given: ids, paths such as "Home > Garden", node ids as integers, or a table with a column for each rank, whose last
+            names may be missing: such a sample is known only coarsely.
         hierarchy: what :func:`hace.formats.given.as_hierarchy` takes; None: the labels are all there is.
         source: what messages call the labels.
     """
@@ -127,8 +127,8 @@ def _trimmed(row: Sequence[Any]) -> tuple[str, ...]:
         cells.pop()
     if "" in cells:
         raise DataError(
-            f"A row of ranks must have names from the top down, with gaps only at its end. Got {tuple(row)!r}. Fill the gap, or "
-            "leave that rank out."
+            f"A row of ranks must have names from the top down, with gaps only at its end. Got {tuple(row)!r}. Fill the gap, "
+            "or leave that rank out."
         )
     return tuple(cells)
 

@@ -5,8 +5,8 @@
     model.save("birds.hace")
     hace.load("birds.hace")
 
-The file is that of :meth:`hace.HACEClassifier.save`, with the findings under "fit" in its document and, for photos, the weights of
-the frozen model in front of it: `hace predict`, `serve`, `evaluate`, `calibrate` and `export` take it.
+The file is that of :meth:`hace.HACEClassifier.save`, with the findings under "fit" in its document and, for photos, the weights
+of the frozen model in front of it: `hace predict`, `serve`, `evaluate`, `calibrate` and `export` take it.
 """
 
 from __future__ import annotations
@@ -144,8 +144,8 @@ class Model:
         except HaceError as error:
             why = self.findings.no_guarantee if self.findings.guarantee is None else str(error)
             raise ConfigError(
-                f"accuracy={accuracy:g} cannot be guaranteed. {why} Ask for less, give a threshold (threshold=0.9), or take the "
-                "best class (accuracy=None)."
+                f"accuracy={accuracy:g} cannot be guaranteed. {why} Ask for less, give a threshold (threshold=0.9), or take "
+                "the best class (accuracy=None)."
             ) from error
 
     def check(self, new: Any, y: Any = None, accuracy: float = ACCURACY, groups: Any = None) -> Check:

@@ -112,8 +112,8 @@ def folds_of(nodes: IntArray, hierarchy: Hierarchy, together: np.ndarray | None,
     for i in range(FOLDS):
         if not (fine & (fold != i)).any():
             raise DataError(
-                "Training samples must have class labels in two of three folds, to choose a loss. Got them in one: add samples with "
-                "a class label, or let groups be smaller (groups=)."
+                "Training samples must have class labels in two of three folds, to choose a loss. Got them in one: add "
+                "samples with a class label, or let groups be smaller (groups=)."
             )
     return fold
 

@@ -227,8 +227,8 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
         (numeric_columns if numeric else skipped).append(name)
     if not numeric_columns:
         raise DataError(
-            f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} besides "
-            "the labels. Name one: image=, text= or features= (--image, --text, --features)."
+            f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} "
+            "besides the labels. Name one: image=, text= or features= (--image, --text, --features)."
         )
     if skipped:
         notes.append(f"Columns that are no measurements are not used: {listed(skipped)}.")
@@ -265,7 +265,8 @@ def numbers(frame: Any, features: Sequence[str], source: str) -> tuple[np.ndarra
         if text:
             raise DataError(
                 f"{source}: {name!r} must hold numbers. {len(text):,} of {len(column):,} are not; the first is "
-                f"{column.iloc[text[0]]!r} in row {text[0]}. Correct it, or name the columns to use: features=[...] (--features)."
+                f"{column.iloc[text[0]]!r} in row {text[0]}. Correct it, or name the columns to use: features=[...] "
+                "(--features)."
             )
         parts.append(values.to_numpy(dtype=np.float64, na_value=np.nan))
     x = np.stack(parts, axis=1).astype(np.float32)

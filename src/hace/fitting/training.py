@@ -70,7 +70,7 @@ class Training:
         return self._trained(trial, h, np.array(h.nodes, dtype=object))
 
     def without(self, trial: Trial, h: Hierarchy, ids: np.ndarray, out: np.ndarray) -> HACEClassifier | None:
-        """The same over a smaller hierarchy, whose ids the nodes have or lack, without samples of some nodes; None: impossible."""
+        """The same over a smaller hierarchy that lacks some ids, without samples of some nodes; None: impossible."""
         try:
             return self._trained(trial, h, ids, out)
         except DataError:

@@ -1,10 +1,10 @@
 """Samples that belong together though nobody said so: near-copies, bursts of photos, and rows that follow one another.
 
-Near-copies are kept together by every split, as if they were a group: a twin in training makes held-out samples look easier than new
-ones are. They are found among the nearest neighbours of features, and photos of one label that one camera took within seconds are
-near-copies as well. Long recordings are not found that way: one sample of them is as far from the next as from a new one. What
-gives them away is the order of the data, in which relatives stand close (:func:`share_in_sequence`). Then only the user knows which
-samples belong together, and is told to say so; cutting the order into runs (:func:`runs`) helps, but less.
+Near-copies are kept together by every split, as if they were a group: a twin in training makes held-out samples look easier
+than new ones are. They are found among the nearest neighbours of features, and photos of one label that one camera took within
+seconds are near-copies as well. Long recordings are not found that way: one sample of them is as far from the next as from a
+new one. What gives them away is the order of the data, in which relatives stand close (:func:`share_in_sequence`). Then only
+the user knows which samples belong together, and is told to say so; cutting the order into runs (:func:`runs`) helps, but less.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from hace.fitting.inputs import Given
 from hace.hierarchy.assembly import IntArray
 from hace.linear.selection import leading, spread
 
-# Squared distance of near-copies, as a share of that of two samples drawn at random. Of photos it separates copies from others by a
-# wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
+# Squared distance of near-copies, as a share of that of two samples drawn at random. Of photos it separates copies from others
+# by a wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
 _NEAR = {"photos": 0.1, "features": 0.01, "texts": 0.003}
 _EQUAL = 1e-9
 _FEW_FEATURES = 16  # with fewer, samples are near one another by chance, and only equal rows are copies
@@ -88,9 +88,9 @@ def together(given: Given) -> Together:
     if share > _TELLING:
         notes.insert(
             0,
-            f"Samples that follow one another resemble each other: {share:.0%} have their nearest relative close by in the data, "
-            f"{2 * _CLOSE:.0%} would by chance. If they come from recordings, bursts or sites, guarantees from random samples "
-            "fail for new ones: name the column (groups=), or cut the order into runs (groups='sequence').",
+            f"Samples that follow one another resemble each other: {share:.0%} have their nearest relative close by in the "
+            f"data, {2 * _CLOSE:.0%} would by chance. If they come from recordings, bursts or sites, guarantees from random "
+            "samples fail for new ones: name the column (groups=), or cut the order into runs (groups='sequence').",
         )
     return Together(place.astype(str) if copies else None, tuple(notes))
 
@@ -139,7 +139,8 @@ def joined_groups(groups: np.ndarray, place: IntArray) -> np.ndarray:
 
 
 def share_in_sequence(x: Any, nodes: IntArray) -> float:
-    """The share of samples whose nearest relative of the same label is within a twentieth of the label's samples, in their order.
+    """The share of samples whose nearest relative of the same label is within a twentieth of the label's samples, in their
+    order.
 
     Near-copies and order by chance give :data:`_CLOSE` on either side.
     """
@@ -194,8 +195,8 @@ def _two_labels(given: Given, place: IntArray) -> list[str]:
     first = fine[place[fine] == several[0]]
     other = first[given.nodes[first] != given.nodes[first[0]]][0]
     return [
-        f"{len(several):,} near-copies have different labels, such as {given.names[int(first[0])]} and {given.names[int(other)]}: "
-        f"{h.names[given.nodes[first[0]]]} and {h.names[given.nodes[other]]}."
+        f"{len(several):,} near-copies have different labels, such as {given.names[int(first[0])]} and "
+        f"{given.names[int(other)]}: {h.names[given.nodes[first[0]]]} and {h.names[given.nodes[other]]}."
     ]
 
 

@@ -129,8 +129,8 @@ def _broken(
         return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {_REMEDY}"
     if held is not None and differ_by_more_than_chance(held, tested, groups):
         return (
-            f"right in {held.mean():.1%} of the samples it rests on and in {tested.mean():.1%} of test samples, more than chance. "
-            f"{_REMEDY}"
+            f"right in {held.mean():.1%} of the samples it rests on and in {tested.mean():.1%} of test samples, more than "
+            f"chance. {_REMEDY}"
         )
     return ""
 

@@ -1,4 +1,5 @@
-"""Tables of codes as their publishers write them: banners above the header, tiers in columns, codes whose prefixes are the tree.
+"""Tables of codes as their publishers write them: banners above the header, tiers in columns, codes whose prefixes are the
+tree.
 
 The columns are recognised by their names: an id or code, its parent, a name, and tiers ("Tier 1", "Level 2"). A code that is
 its own parent is a top; so is one whose parent is not in the table, and a note says so.
@@ -168,12 +169,12 @@ def _note_prefixes(draft: Draft, parents: Mapping[str, str]) -> None:
 def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
     """For each code its parent by prefix, "" at the top.
 
-    Two ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21, 211),
-    the parent is the longest prefix that is a code. Where parts are counted (A1, A1-1, ..., A1-12), it is the code up to the last
-    mark. A range (A00-B99) is above the codes within it.
+    Two ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21,
+    211), the parent is the longest prefix that is a code. Where parts are counted (A1, A1-1, ..., A1-12), it is the code up to
+    the last mark. A range (A00-B99) is above the codes within it.
 
-    None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``: it
-    is not, whatever it looks like; a code without a prefix is a top.
+    None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``:
+    it is not, whatever it looks like; a code without a prefix is a top.
     """
     if max(map(len, codes), default=0) > _LONGEST or not (made or all(map(_CODE.fullmatch, codes))):
         return None

@@ -51,7 +51,8 @@ def parse_csv(
     * `parent`, `child`: one edge per row. Such a table may be without a header.
     * One column per level, from the top down: one label path per row. Paths may end early and may repeat. A single column
       may hold whole paths, "Home > Garden > Pots".
-    * A table of codes as it was published (:mod:`hace.formats.code_tables`). ``parents="prefix"``: a code's prefixes are above it.
+    * A table of codes as it was published (:mod:`hace.formats.code_tables`). ``parents="prefix"``: a code's prefixes are above
+    it.
     """
     if parents is not None:
         check_choice("parents", parents, ("prefix",))

@@ -16,8 +16,8 @@ def as_hierarchy(given: Any) -> Hierarchy:
     """The hierarchy that a value describes.
 
     Args:
-        given: a :class:`hace.Hierarchy`; the path of a file or folder that :func:`hace.read_hierarchy` takes; a dict from each id
-            to its parent, or nested from the top down; rows of names from the top down to a class; a table with the columns
+        given: a :class:`hace.Hierarchy`; the path of a file or folder that :func:`hace.read_hierarchy` takes; a dict from each
+            id to its parent, or nested from the top down; rows of names from the top down to a class; a table with the columns
             parent and child, or with one column per level.
 
     Example:

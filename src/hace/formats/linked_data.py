@@ -1,7 +1,8 @@
 """Thesauri and ontologies as linked data: SKOS, RDF and OWL, in RDF/XML, Turtle, N-Triples and OWL's functional syntax.
 
 rdflib parses the first three, within the limits of everything from outside: nothing is fetched, no entity is resolved from
-elsewhere, and `owl:imports` are not followed. Of a document only concepts or classes, what is above them, and their names count.
+elsewhere, and `owl:imports` are not followed. Of a document only concepts or classes, what is above them, and their names
+count.
 """
 
 from __future__ import annotations

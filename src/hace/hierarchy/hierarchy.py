@@ -81,8 +81,8 @@ class Hierarchy:
 
     def __init__(self, *given: object) -> None:
         raise TypeError(
-            "A Hierarchy is built from what you have. Rows of names, from the top down: Hierarchy.from_paths(rows). Pairs (parent, "
-            "child): Hierarchy.from_edges(pairs). A file: hace.read_hierarchy(path)."
+            "A Hierarchy is built from what you have. Rows of names, from the top down: Hierarchy.from_paths(rows). Pairs "
+            "(parent, child): Hierarchy.from_edges(pairs). A file: hace.read_hierarchy(path)."
         )
 
     @classmethod

@@ -181,8 +181,8 @@ def _unmatched_lines(h: Hierarchy, unmatched: Sequence[Match], total: int) -> li
     """How many names need a hand, the remedy, and the first of them with what they may mean."""
     first = f"; here are the first {_SHOWN}" if len(unmatched) > _SHOWN else ""
     return [
-        f"{len(unmatched):,} of {total:,} names must be matched by hand{first}. Correct them with matches={{name: id}}, None to "
-        "leave one out (on the command line: --matches FILE.csv).",
+        f"{len(unmatched):,} of {total:,} names must be matched by hand{first}. Correct them with matches={{name: id}}, None "
+        "to leave one out (on the command line: --matches FILE.csv).",
         *(match_line(h, m) for m in unmatched[:_SHOWN]),
     ]
 

@@ -87,8 +87,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         labels: what integers in y are; strings are always ids. "ids": ids written as integers. "positions": positions in
             ``hierarchy.leaves``. "auto": whichever fits; an error if both do. A list of leaves: the classes, of which integers
             are positions; ``np.unique(y)`` decodes what scikit-learn's meta-estimators encode.
-        loss: a name in :data:`hace.LOSSES`; "hace" is the paper's. "auto": the one that is advised for the labels, cross-entropy,
-            or cross-entropy over path sums where some are coarse.
+        loss: a name in :data:`hace.LOSSES`; "hace" is the paper's. "auto": the one that is advised for the labels,
+            cross-entropy, or cross-entropy over path sums where some are coarse.
         dilution: d in (0, 1], for losses that take one; others ignore it.
         label_smoothing: eps in [0, 1), for losses that take one; others ignore it.
         loss_params: further parameters of the loss, such as ``{"alpha": 0.2}`` for "hxe".
@@ -628,10 +628,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         Args:
             X: (samples, features).
             y: labels.
-            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and guarantees are about
-                new groups.
-            pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a group,
-                all of whose samples have one label.
+            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and guarantees are
+                about new groups.
+            pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a
+                group, all of whose samples have one label.
             temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support guarantees.
         """
         self._check_fitted()
@@ -664,7 +664,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         confidence: float | None = None,
         group_share: float | None = None,
     ) -> GuaranteedThreshold:
-        """The threshold that keeps a guarantee on new samples: :func:`hace.guaranteed_threshold` on samples of :meth:`calibrate`.
+        """The threshold that keeps a guarantee on new samples: :func:`hace.guaranteed_threshold` on samples of
+        :meth:`calibrate`.
 
         Args:
             accuracy: the guaranteed share, above 0 and below 1.

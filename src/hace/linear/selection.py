@@ -177,7 +177,7 @@ class CrossValidation:
 
     @property
     def starts(self) -> list[np.ndarray]:
-        """Weights and biases of the heads that training of further candidates starts from, fold by fold; empty before the first."""
+        """Weights and biases of heads, fold by fold, that training of further candidates starts from; empty at first."""
         heads = [part.near for part in self._folds]
         return [
             t.numpy() for head in heads if head is not None for t in (head.weight, head.bias) if t is not None
@@ -202,10 +202,11 @@ def spread(x: Any) -> float:
 
 
 def leading(x: Any, count: int) -> Any:
-    """Dense features (M, d) on their leading principal axes, at most so many; the penalty of a linear head is the same on any axes.
+    """Dense features (M, d) on their leading principal axes, at most so many; the penalty of a linear head is the same on any
+    axes.
 
-    What is left out has the least variance. It would cost as much time as what stays, and the heads of all candidates alike lose
-    by it.
+    What is left out has the least variance. It would cost as much time as what stays, and the heads of all candidates alike
+    lose by it.
     """
     if hasattr(x, "tocsr") or x.shape[1] <= count:
         return x

@@ -219,8 +219,8 @@ class UnseenStudy:
         groups: leave out whole groups.
         outside: (M, d) features of samples that belong to no class of the whole hierarchy, or None.
         guarantee: a share: the classes left out set a threshold for the head that never saw them, which keeps this share from
-            false answers on average over new classes. In its row, figures of known classes are those of this threshold; those of
-            unseen classes judge each class with the threshold that the others set. None: not asked.
+            false answers on average over new classes. In its row, figures of known classes are those of this threshold; those
+            of unseen classes judge each class with the threshold that the others set. None: not asked.
     """
 
     hierarchy: Hierarchy

@@ -1,7 +1,8 @@
-"""Which loss for which labels: the one recommendation, and the order from simple to involved in which `hace.fit` compares losses.
+"""Which loss for which labels: the one recommendation, and the order from simple to involved in which `hace.fit` compares
+losses.
 
-README, docs/which-loss.md, the defaults of :class:`hace.HACEClassifier`, probes and trainings, the demo and `hace.fit` all follow
-this table; a test holds them together.
+README, docs/which-loss.md, the defaults of :class:`hace.HACEClassifier`, probes and trainings, the demo and `hace.fit` all
+follow this table; a test holds them together.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ def layer_dtype(features: Tensor, weight: Tensor) -> torch.dtype:
 
 
 def path_losses(layer: Layer, path: PathRanges, in_torch: Callable[[Tensor], Tensor]) -> Tensor:
-    """(B,) losses of rows along paths, a chunk of columns at a time; ``in_torch`` has them of logits, for second derivatives."""
+    """(B,) losses of rows along paths, a chunk of columns at a time; ``in_torch``: from logits, for second derivatives."""
     return _ByColumns.apply(layer.features, layer.weight, layer.bias, layer.dtype, path, in_torch)  # type: ignore[return-value]
 
 

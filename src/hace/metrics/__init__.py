@@ -1,8 +1,8 @@
 """How good answers are: plain functions on a batch, streaming classes, and all metrics of a model at once.
 
-The public names are listed once, in `__init__.pyi`; each loads its module on first use, and the functions and classes of the table
-of metrics are made from its rows. The functions need torch and numpy, the streaming classes torchmetrics, :func:`evaluate` and
-:func:`compare` scipy.
+The public names are listed once, in `__init__.pyi`; each loads its module on first use, and the functions and classes of the
+table of metrics are made from its rows. The functions need torch and numpy, the streaming classes torchmetrics,
+:func:`evaluate` and :func:`compare` scipy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What another draw of the test samples would change: differences of two models, and curves, with 95% intervals.
 
-Metrics that are means or ratios of sums have the intervals of :mod:`hace.metrics.intervals`. Areas of curves, calibration errors
-and curves are computed anew without one unit after the other, a group of samples or a block of them, and the interval is that of
-the jackknife.
+Metrics that are means or ratios of sums have the intervals of :mod:`hace.metrics.intervals`. Areas of curves, calibration
+errors and curves are computed anew without one unit after the other, a group of samples or a block of them, and the interval is
+that of the jackknife.
 """
 
 from __future__ import annotations

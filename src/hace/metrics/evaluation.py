@@ -225,7 +225,8 @@ class Evaluation:
             )
         missed = "not kept" if low > limit else "missed, by what chance explains,"
         outcome = "kept" if false <= limit else missed
-        return f"The guarantee was {outcome} here: {what}, 95% interval {low:.1%} to {high:.1%}; guaranteed: at most {limit:.1%}."
+        bounds = f"95% interval {low:.1%} to {high:.1%}"
+        return f"The guarantee was {outcome} here: {what}, {bounds}; guaranteed: at most {limit:.1%}."
 
     def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
         """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
@@ -290,8 +291,8 @@ class Evaluation:
             lines += [
                 "",
                 guarantee_text(self.guarantee),
-                f"  here: {measured['false']:.2%} of samples got a false answer, {measured['answered']:.2%} one below the root, of "
-                f"which {measured['true_of_answers']:.2%} are true; specificity {measured['specificity']:.4f}",
+                f"  here: {measured['false']:.2%} of samples got a false answer, {measured['answered']:.2%} one below the "
+                f"root, of which {measured['true_of_answers']:.2%} are true; specificity {measured['specificity']:.4f}",
                 f"  {self.guarantee_outcome()}",
             ]
         if self.subset is not None:

@@ -20,15 +20,15 @@ as if the seeds' part were three times as large, and only three quarters of the 
 chosen by simulation (benchmarks/interval_coverage.py, with its table): 3, 5 and 10 seeds cover 93 to 97%; heavy-tailed and
 skewed parts on which they were not chosen, 92.5 to 96.3%.
 
-**Groups.** Samples of one group are alike, so groups take the place of samples: the column of group g is its pseudo-value in the
-jackknife, G theta - (G - 1) theta(without g), exact for ratios too. With weights w_g, the groups' shares of the samples (of a
-ratio: of its denominator), the variance has fewer degrees of freedom than G - 1 where groups differ in size: f, Satterthwaite's
-where all variance is between groups (Bell and McCaffrey 2002). That is too few where some of it is within groups or tails are
-heavy. The geometric mean of f and G - 1 covers 93 to 97% with 10, 15 and 30 groups of equal and of log-normal sizes, for means
-and ratios (benchmarks/group_intervals.py, with its table); G - 1 alone covers 90 to 95%.
+**Groups.** Samples of one group are alike, so groups take the place of samples: the column of group g is its pseudo-value in
+the jackknife, G theta - (G - 1) theta(without g), exact for ratios too. With weights w_g, the groups' shares of the samples (of
+a ratio: of its denominator), the variance has fewer degrees of freedom than G - 1 where groups differ in size: f,
+Satterthwaite's where all variance is between groups (Bell and McCaffrey 2002). That is too few where some of it is within
+groups or tails are heavy. The geometric mean of f and G - 1 covers 93 to 97% with 10, 15 and 30 groups of equal and of
+log-normal sizes, for means and ratios (benchmarks/group_intervals.py, with its table); G - 1 alone covers 90 to 95%.
 
-Far out in the tails, where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what follows
-when the seeds' variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
+Far out in the tails, where corrected p-values are, no degrees of freedom hold at every mixture. There p is at least what
+follows when the seeds' variance is drawn from its fiducial distribution, a (K - 1) / chi^2: it never rejects too often.
 
 A 95% interval excludes 0 by chance in one of twenty comparisons without a difference. Holm's correction holds that chance to
 5% for all comparisons of a family together. The smallest detectable effect says what "no difference was found" is worth: a
@@ -135,8 +135,8 @@ def interval(
 ) -> Interval:
     """The mean of a per-sample figure over seeds and samples.
 
-    With one seed, the interval is over samples alone; with one column, such as figures of which nothing is known by sample, over
-    seeds alone.
+    With one seed, the interval is over samples alone; with one column, such as figures of which nothing is known by sample,
+    over seeds alone.
 
     Args:
         numerator: (K, S) of K seeds and S samples: 1 for a right answer, say.

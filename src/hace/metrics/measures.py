@@ -5,9 +5,9 @@
 A measure turns a batch into the two columns. Plain functions, streaming classes, evaluations and intervals add columns up
 and divide once, so no sample is dropped and the split into batches does not matter.
 
-A metric is a row of :data:`METRICS`: a function here that makes its measure, registered with :func:`metric`. The row says how its
-plain function and its streaming class are called, which :mod:`hace.metrics` makes from it, and where evaluations show it. The row,
-and its card in `docs/metrics.md`, is all there is to write; `python tools/metrics_stub.py` tells type checkers.
+A metric is a row of :data:`METRICS`: a function here that makes its measure, registered with :func:`metric`. The row says how
+its plain function and its streaming class are called, which :mod:`hace.metrics` makes from it, and where evaluations show it.
+The row, and its card in `docs/metrics.md`, is all there is to write; `python tools/metrics_stub.py` tells type checkers.
 """
 
 from __future__ import annotations

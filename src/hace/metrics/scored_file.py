@@ -49,8 +49,8 @@ class ScoredFile:
     def __post_init__(self) -> None:
         if self.scores.rows != len(self.truth):
             raise DataError(
-                f"{self.scores.path} has {self.scores.rows:,} rows and {self.labels} has {len(self.truth):,} labels. There must be "
-                "one label per row."
+                f"{self.scores.path} has {self.scores.rows:,} rows and {self.labels} has {len(self.truth):,} labels. There "
+                "must be one label per row."
             )
 
     @property

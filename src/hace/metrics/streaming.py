@@ -176,7 +176,7 @@ def class_of(name: str) -> type[RatioMetric]:
     row = next(row for row in METRICS if row.streaming == name)
     about = f":func:`hace.metrics.{row.function}`, streaming."
     if row.choice == "level":
-        about += "\n\nA dict by level; with ``level``, a depth or a name, that level's value, as ``log_dict`` of Lightning needs it."
+        about += "\n\nA dict by level; with ``level``, a depth or name, its value, as Lightning's ``log_dict`` needs it."
     elif row.choice == "value":
         names = ", ".join(row.keys or ())
         about += f"\n\nA dict of {names}; with ``value``, one of these names, that value alone."

@@ -198,8 +198,8 @@ def test_options_go_to_the_data_that_have_them() -> None:
         ("plants", "train"): {"test": 0.2, "allow_empty": True},
         ("cifar100", "train"): {},
     }
-    said = " --data-root birds=PATH --data-root plants=PATH --data-root cifar100=PATH -o birds.test=0.1 -o test=0.2 -o label_kind=id "
-    said += "-o plants.allow_empty=true"
+    said = " --data-root birds=PATH --data-root plants=PATH --data-root cifar100=PATH"
+    said += " -o birds.test=0.1 -o test=0.2 -o label_kind=id -o plants.allow_empty=true"
     assert said in place.command("fair-end-to-end")
 
 

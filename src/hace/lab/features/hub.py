@@ -1,7 +1,7 @@
 """The model hub, which may be out of reach: known within seconds, not after a minute of attempts.
 
-Libraries that fetch weights try again and again, and ask the hub even for what is in their cache. So whether it can be reached is
-asked once; where it cannot, they are told that they are offline, and take what is in the cache or fail at once.
+Libraries that fetch weights try again and again, and ask the hub even for what is in their cache. So whether it can be reached
+is asked once; where it cannot, they are told that they are offline, and take what is in the cache or fail at once.
 """
 
 from __future__ import annotations

@@ -223,8 +223,8 @@ def resampled(samples: int, groups: bytes | None) -> Resampled:
 
 
 def confidence_columns(run: Mapping[str, np.ndarray], h: Hierarchy) -> dict[str, np.ndarray]:
-    """(S,) squared error of the answer's confidence, and (1 + DRAWS + S,) the detail left at a guarantee of 95%: on the samples,
-    then its :func:`detail_parts`; nothing on a DAG.
+    """(S,) squared error of the answer's confidence, and (1 + DRAWS + S,) the detail left at a guarantee of 95%: on the
+    samples, then its :func:`detail_parts`; nothing on a DAG.
     """
     ladder = run_ladder(run, h)
     if ladder is None:

@@ -101,7 +101,7 @@ def drawn_counts(
 
 
 def node_data(scores: MethodScores, compared: Sequence[str] = ()) -> dict[str, Any] | None:
-    """What the drawing shows: samples at each node, sums of each method, where answers of compared ones stop under guarantees."""
+    """What the drawing shows: samples at each node, sums of each method, where answers stop under guarantees."""
     h = scores.hierarchy
     if h is None:
         return None

@@ -1,8 +1,8 @@
 """The runs of a study as one table, and those of them that tables show.
 
 `runs_table` has one row per run: its configuration, how it ended, and every metric of its result. One run represents a method
-at a seed, which repeats the whole procedure. The paper's protocol takes each seed's best run on the test set, as the paper does.
-In the fair one the rate is already chosen on held-out samples, which also choose the dilution.
+at a seed, which repeats the whole procedure. The paper's protocol takes each seed's best run on the test set, as the paper
+does. In the fair one the rate is already chosen on held-out samples, which also choose the dilution.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ from hace.lab.serve.load_run import open_finished
 from hace.lab.serve.rescore import Rescored, fate_of_coarse, rescored
 
 _ABOUT_CLASSES = (
-    "the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled data with both: "
-    "--samples PATH --coarse count."
+    "the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled data with "
+    "both: --samples PATH --coarse count."
 )
 
 
@@ -39,8 +39,8 @@ def _coarse_note(scored: Rescored, counted: bool, held_out: bool) -> str | None:
         )
     if held_out and scored.passed_over and scored.run.config.validation != "split":
         return (
-            f"The run held out {len(samples):,} samples; {scored.passed_over:,} more were chosen, are labelled above the classes, "
-            f"and it {fate_of_coarse(samples)} them instead: {_ABOUT_CLASSES}"
+            f"The run held out {len(samples):,} samples; {scored.passed_over:,} more were chosen, are labelled above the "
+            f"classes, and it {fate_of_coarse(samples)} them instead: {_ABOUT_CLASSES}"
         )
     dropped = above + scored.passed_over
     return f"{dropped:,} {all_of_them} and are left out: {_ABOUT_CLASSES}" if dropped else None

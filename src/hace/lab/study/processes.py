@@ -1,7 +1,7 @@
 """Several processes on this machine, as an executor in which a process that dies costs only its own call.
 
-A :class:`concurrent.futures.ProcessPoolExecutor` gives up all its calls when one of its processes is killed, for lack of memory,
-say. Here each process is a pool of its own.
+A :class:`concurrent.futures.ProcessPoolExecutor` gives up all its calls when one of its processes is killed, for lack of
+memory, say. Here each process is a pool of its own.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The jobs of a study as Ray tasks, on a cluster or on this machine.
 
-The study's folder must be visible to every machine, at the same path. Features are read once, here, and Ray's object store holds
-them once on each node. Ray's authentication is its own: addresses are passed on, refusals are shown, no token is read or kept.
+The study's folder must be visible to every machine, at the same path. Features are read once, here, and Ray's object store
+holds them once on each node. Ray's authentication is its own: addresses are passed on, refusals are shown, no token is read or
+kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The runs of a study as records, and what they tell about its searches.
 
-A :class:`Record` is a run that a study wants, made or not; :mod:`hace.lab.study.comparison` makes them. Reports read nothing else.
+A :class:`Record` is a run that a study wants, made or not; :mod:`hace.lab.study.comparison` makes them. Reports read nothing
+else.
 """
 
 from __future__ import annotations

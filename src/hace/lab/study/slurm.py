@@ -1,7 +1,7 @@
 """The jobs of a study as SLURM jobs, which submitit submits.
 
-The study's folder and the data must be visible to every machine, at the same path. A training saves its state shortly before the
-time limit; the study then submits it again, and it continues from there.
+The study's folder and the data must be visible to every machine, at the same path. A training saves its state shortly before
+the time limit; the study then submits it again, and it continues from there.
 """
 
 from __future__ import annotations
