@@ -72,12 +72,12 @@ def one_split(
     order = rng.permutation(len(y))
     train, test = order[:500], order[500:]
     known, _ = coarsened(y[train], h, share, labels, rng)
-    found: dict[str, Any] = {}
+    result: dict[str, Any] = {}
     for way in WAYS:
         clf = HACEClassifier(h, coarse_labels=way).fit(x[train], known)
-        found[way] = float(np.mean(clf.predict(x[test]) == y[test]))
-        found["chosen"] = clf.coarse_labels_
-    return found
+        result[way] = float(np.mean(clf.predict(x[test]) == y[test]))
+        result["chosen"] = clf.coarse_labels_
+    return result
 
 
 def peers(h: Hierarchy, x: np.ndarray, y: np.ndarray, splits: int) -> list[Sequence[Any]]:
@@ -106,7 +106,7 @@ def peers(h: Hierarchy, x: np.ndarray, y: np.ndarray, splits: int) -> list[Seque
         "CellTypist": type_by_cells,
         "hiclass, per parent node": by_parents,
     }
-    found: dict[str, dict[float, list[float]]] = {
+    result: dict[str, dict[float, list[float]]] = {
         name: {0: [], 0.8: []} for name in ("HACEClassifier", *others)
     }
     for seed in range(splits):
@@ -119,11 +119,11 @@ def peers(h: Hierarchy, x: np.ndarray, y: np.ndarray, splits: int) -> list[Seque
             for name, ask in others.items():
                 answers[name] = ask(x[train][fine], y[train][fine].astype(str), x[test])
             for name, given in answers.items():
-                found[name][share].append(
+                result[name][share].append(
                     100 * float(np.mean(np.asarray(given).astype(str) == y[test].astype(str)))
                 )
     rows: list[Sequence[Any]] = [("method", "all labels", "80% known to a parent", "splits")]
-    for name, by_share in found.items():
+    for name, by_share in result.items():
         shown = [f"{np.mean(v):.1f} ± {np.std(v, ddof=1) / len(v) ** 0.5:.1f}" for v in by_share.values()]
         rows.append((name, *shown, splits))
         print(*rows[-1], sep="  ", flush=True)
@@ -156,11 +156,11 @@ def main() -> None:
             for labels in LABELS:
                 for share in SHARES:
                     began = time.process_time()
-                    found = [one_split(h, x, y, share, labels, seed) for seed in range(args.splits)]
-                    top1 = {way: 100 * np.array([one[way] for one in found]) for way in WAYS}
+                    results = [one_split(h, x, y, share, labels, seed) for seed in range(args.splits)]
+                    top1 = {way: 100 * np.array([one[way] for one in results]) for way in WAYS}
                     gain = top1["auto"] - top1["drop"]
-                    chosen = [one["chosen"] for one in found]
-                    told = " ".join(f"{way}:{chosen.count(way)}" for way in sorted(set(chosen)))
+                    chosen = [one["chosen"] for one in results]
+                    counts = " ".join(f"{way}:{chosen.count(way)}" for way in sorted(set(chosen)))
                     means = [f"{top1[way].mean():.1f}" for way in WAYS]
                     error = gain.std(ddof=1) / len(gain) ** 0.5
                     rows.append(
@@ -172,7 +172,7 @@ def main() -> None:
                             *means,
                             f"{gain.mean():+.1f}",
                             f"{error:.1f}",
-                            told,
+                            counts,
                         )
                     )
                     print(*rows[-1], f"{time.process_time() - began:.0f} s", sep="  ", flush=True)

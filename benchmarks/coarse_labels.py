@@ -334,8 +334,8 @@ def show(title: str, right: dict[str, list[Right]]) -> None:
         low, high = interval(runs, right[against])
         mean = 100 * float(np.mean(runs))
         gap = mean - 100 * float(np.mean(right[against]))
-        told = "" if method == against else f"{gap:+.1f} [{low:+.1f}, {high:+.1f}]"
-        print(f"| {method.replace('|', ', decay ')} | {mean:.1f} | {told} |")
+        difference = "" if method == against else f"{gap:+.1f} [{low:+.1f}, {high:+.1f}]"
+        print(f"| {method.replace('|', ', decay ')} | {mean:.1f} | {difference} |")
     print(flush=True)
 
 

@@ -86,11 +86,11 @@ def main() -> None:
         "torchvision, no workers": (lambda: loader(0), 20),
         "torchvision, 2 workers": (lambda: loader(2), 40),
     }
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    result: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(1 if quick else 5):
         for name, (make, batches) in ways.items():
-            found[name].append(rate(make(), batches // (5 if quick else 1)))
-    medians = {name: statistics.median(rates) for name, rates in found.items()}
+            result[name].append(rate(make(), batches // (5 if quick else 1)))
+    medians = {name: statistics.median(rates) for name, rates in result.items()}
     for name, value in medians.items():
         print(f"{name:<24} {value:8.1f} batches/s  {value * BATCH:10,.0f} images/s")
     first, *others = medians.values()

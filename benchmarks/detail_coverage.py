@@ -58,7 +58,7 @@ def method(
     rng: np.random.Generator, hard: np.ndarray, luck: np.ndarray, seeds: int, groups: np.ndarray | None
 ) -> list[AnswerLadder]:
     """The answers of a method's runs to samples of this difficulty and luck, which its runs share in part."""
-    samples, found = len(hard), []
+    samples, result = len(hard), []
     own, ours = 0.5 * rng.standard_normal(samples), rng.standard_normal(samples)
     for _ in range(seeds):
         shift = (
@@ -71,8 +71,8 @@ def method(
         masses = np.stack([np.ones(samples), *mass[::-1]], axis=1)
         true = np.concatenate([np.ones((samples, 1), dtype=bool), drawn[:, None] < masses[:, 1:]], axis=1)
         masses[:, 0] = np.inf  # no answer always passes
-        found.append(AnswerLadder(TREE, np.zeros_like(masses, dtype=np.int64), masses, true, groups))
-    return found
+        result.append(AnswerLadder(TREE, np.zeros_like(masses, dtype=np.int64), masses, true, groups))
+    return result
 
 
 def figures(ladders: list[AnswerLadder]) -> tuple[np.ndarray, np.ndarray]:
@@ -91,7 +91,7 @@ def case(samples: int, groups: int, seeds: int, repetitions: int) -> list[list[s
     """The rows of one size of study."""
     rng = np.random.default_rng([samples, groups, seeds])
     place = np.sort(rng.integers(groups, size=samples)) if groups else None
-    found: dict[str, list[tuple[Interval, Interval]]] = {"value": [], "difference": []}
+    result: dict[str, list[tuple[Interval, Interval]]] = {"value": [], "difference": []}
     for _ in range(repetitions):
         hard, luck = rng.standard_normal((2, samples))
         if place is not None:  # half of the difficulty is the group's
@@ -101,11 +101,11 @@ def case(samples: int, groups: int, seeds: int, repetitions: int) -> list[list[s
             ("value", first),
             ("difference", (first[0] - second[0], first[1] - second[1])),
         ):
-            found[name].append(
+            result[name].append(
                 (resampled_interval(draws, groups or samples), interval(answers, groups=place))
             )
     rows = []
-    for name, pairs in found.items():
+    for name, pairs in result.items():
         values = np.array([joint.value for joint, _ in pairs])
         truth = values.mean() if name == "value" else 0.0
         cells = [f"{100 * values.std():.2f}"]

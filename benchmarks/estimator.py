@@ -61,12 +61,12 @@ def made_up(classes: int, samples: int = 4000, dims: int = 256, seed: int = 0) -
 
 def cases(data: Data, batches: bool) -> dict[str, Any]:
     strength = 1 / (DECAY * len(data.y))
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "LogisticRegression": LogisticRegression(C=strength, tol=TOLERANCE, max_iter=1000),
         "flat": HACEClassifier(),
         "paths": HACEClassifier(data.h),
     }
-    return found | ({"sgd": HACEClassifier(data.h, optimizer="sgd", random_state=0)} if batches else {})
+    return result | ({"sgd": HACEClassifier(data.h, optimizer="sgd", random_state=0)} if batches else {})
 
 
 def compare(name: str, data: Data, dtype: type, rounds: int, batches: bool) -> None:

@@ -29,12 +29,12 @@ BAR = 0.9
 def bare_loop(model: torch.nn.Module, samples: Samples, batch_size: int) -> torch.Tensor:
     """What a person writes in a notebook."""
     transform = create_transform(**resolve_model_data_config(model))
-    found = []
+    results = []
     with torch.inference_mode():
         for start in range(0, len(samples), batch_size):
             rows = range(start, min(start + batch_size, len(samples)))
-            found.append(model(torch.stack([transform(samples.image(i)) for i in rows])))
-    return torch.cat(found)
+            results.append(model(torch.stack([transform(samples.image(i)) for i in rows])))
+    return torch.cat(results)
 
 
 def forward_alone(model: torch.nn.Module, batches: list[torch.Tensor]) -> None:

@@ -167,8 +167,8 @@ def one_split(name: str, data: Data, labels: str, split: int) -> dict[str, Any]:
     spent_on_logistic = time.process_time() - begun
     default = HACEClassifier(h).fit(x[train], ids[nodes[train]])
     truth = data.nodes[test]
-    found: dict[str, Any] = {"data": name, "labels": labels, "split": split, "train": len(train)}
-    found |= {
+    result: dict[str, Any] = {"data": name, "labels": labels, "split": split, "train": len(train)}
+    result |= {
         "fit": _share(model.predict(data.x[test], None).answer.to_numpy() == ids[truth]),
         "logistic": _share(logistic.predict(x[test]) == truth),
         "default": _share(default.predict(x[test]) == ids[truth]),
@@ -177,21 +177,21 @@ def one_split(name: str, data: Data, labels: str, split: int) -> dict[str, Any]:
     }
     findings = model.findings
     chosen = next(c for c in findings.candidates if c["chosen"])
-    found |= {"chosen": chosen["key"], "coarse": chosen["coarse"], "broken": bool(findings.broken)}
-    found["flat_worse"] = "" if findings.is_flat else round(100 * findings.gain[0], 3)
+    result |= {"chosen": chosen["key"], "coarse": chosen["coarse"], "broken": bool(findings.broken)}
+    result["flat_worse"] = "" if findings.is_flat else round(100 * findings.gain[0], 3)
     if findings.guarantee is not None:
         accuracy = findings.guarantee["accuracy"]
         decided = model.decide(data.x[test], accuracy).nodes.numpy()
         said = np.append(h.depths, 0)[decided] > 0
         own = model.hierarchy
         assert own.nodes == h.nodes
-        found |= {
+        result |= {
             "guaranteed": accuracy,
             "false": _share(~is_above(h, decided, truth)),
             "answered": _share(said),
             "as_class": _share((decided >= 0) & (np.append(h.labels, -1)[decided] >= 0)),
         }
-    return found
+    return result
 
 
 def _logistic(x: np.ndarray, y: np.ndarray) -> Any:
@@ -212,7 +212,7 @@ def _share(right: Any) -> float:
 
 def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
     """One row for each dataset and kind of labels, and one for all."""
-    found = []
+    results = []
     keys = list(dict.fromkeys((row["data"], row["labels"]) for row in rows))
     for data, labels in keys:
         here = [row for row in rows if (row["data"], row["labels"]) == (data, labels)]
@@ -221,7 +221,7 @@ def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
         lead = top1["fit"] - top1[other]
         false = [float(row["false"]) for row in here if row["false"] and float(row["guaranteed"]) == 0.95]
         used = [float(row["flat_worse"]) for row in here if row["flat_worse"]]
-        found.append(
+        results.append(
             {
                 "data": data,
                 "labels": labels,
@@ -238,7 +238,7 @@ def summary(rows: list[dict[str, str]]) -> list[dict[str, Any]]:
                 "logistic seconds": f"{np.mean([float(row['logistic_seconds']) for row in here]):.1f}",
             }
         )
-    return found
+    return results
 
 
 def main() -> None:

@@ -81,17 +81,17 @@ def main() -> None:
         clf = HACEClassifier(h, weight_decay=1e-3, max_iter=300, tol=1e-4)
         seen = np.random.default_rng(seed).permutation(np.concatenate([train, held]))
         half = len(seen) // 2
-        found = {}
+        results = {}
         clf.fit(x[seen[:half]], y[seen[:half]])
         clf.calibrate(x[seen[half:]], y[seen[half:]])
-        found["random syllables"] = clf.predict_node(x[new], accuracy=0.95)
+        results["random syllables"] = clf.predict_node(x[new], accuracy=0.95)
         clf.fit(x[train], y[train])
         clf.calibrate(x[held], y[held], group[held], temperature=1.0)
-        found["recordings, on average"] = clf.predict_node(x[new], accuracy=0.95)
-        found["recordings, on average 10%"] = clf.predict_node(x[new], accuracy=0.9)
-        found["20% in 80% of recordings"] = clf.predict_node(x[new], accuracy=0.8, group_share=0.8)
-        found["5% in 90% of recordings"] = clf.predict_node(x[new], accuracy=0.95, group_share=0.9)
-        for name, answers in found.items():
+        results["recordings, on average"] = clf.predict_node(x[new], accuracy=0.95)
+        results["recordings, on average 10%"] = clf.predict_node(x[new], accuracy=0.9)
+        results["20% in 80% of recordings"] = clf.predict_node(x[new], accuracy=0.8, group_share=0.8)
+        results["5% in 90% of recordings"] = clf.predict_node(x[new], accuracy=0.95, group_share=0.9)
+        for name, answers in results.items():
             false, said = false_answers(answers, y[new], h)
             each = pd.DataFrame({"group": group[new], "false": false, "said": said}).groupby("group").mean()
             rows.append(
@@ -122,7 +122,7 @@ def pooled(clf: HACEClassifier, x: np.ndarray, y: np.ndarray, group: np.ndarray)
     """Accuracy, likelihood and stated confidence of one answer per recording."""
     scores = Scores(clf._scores(clf._linear(x)).leaves(), clf.hierarchy_, outputs="leaves")
     _, first, place = np.unique(group, return_index=True, return_inverse=True)
-    found = {}
+    results = {}
     for name, one, truth in (
         ("syllable", scores, y),
         ("recording, log", scores.pooled(place, "log"), y[first]),
@@ -131,16 +131,16 @@ def pooled(clf: HACEClassifier, x: np.ndarray, y: np.ndarray, group: np.ndarray)
         p = one.data.softmax(1).numpy()
         label = np.array([clf.hierarchy_.leaves.index(t) for t in truth])
         right = p.argmax(1) == label
-        found |= {
+        results |= {
             f"{name}: accuracy": right.mean(),
             f"{name}: nll": -np.log(p[np.arange(len(p)), label]).mean(),
         }
-        found[f"{name}: confidence - accuracy"] = p.max(1).mean() - right.mean()
+        results[f"{name}: confidence - accuracy"] = p.max(1).mean() - right.mean()
         if name == "syllable":
-            found["syllable, recordings weigh the same: accuracy"] = (
+            results["syllable, recordings weigh the same: accuracy"] = (
                 np.bincount(place, right) / np.bincount(place)
             ).mean()
-    return found
+    return results
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ def draw(rng: np.random.Generator, size: int, alike: float) -> Drawn:
     return z, y, group
 
 
-def shares(found: GuaranteedThreshold, z: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
+def shares(result: GuaranteedThreshold, z: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
     """(G,) the share of each group's samples with a false answer."""
-    answers = found.predict(z, TREE).nodes.numpy()
+    answers = result.predict(z, TREE).nodes.numpy()
     false = (np.append(TREE.depths, 0)[answers] > 0) & ~is_above(TREE, answers, TREE.leaf_nodes[y])
     return np.bincount(group, weights=false) / np.bincount(group)
 
@@ -90,9 +90,9 @@ def sites(rng: np.random.Generator, number: int, sure: float, false: float) -> D
     return p, y, group
 
 
-def answer_shares(found: GuaranteedThreshold, p: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
+def answer_shares(result: GuaranteedThreshold, p: np.ndarray, y: np.ndarray, group: np.ndarray) -> np.ndarray:
     """The share of false answers of each site that gets any."""
-    labels = found.predict(p, FLAT, kind="probs").labels.numpy()
+    labels = result.predict(p, FLAT, kind="probs").labels.numpy()
     answered = np.bincount(group, weights=labels >= 0)
     false = np.bincount(group, weights=(labels >= 0) & (labels != y))
     return false[answered > 0] / answered[answered > 0]
@@ -110,12 +110,12 @@ def about_answers(repetitions: int) -> None:
                 means, broken = [], 0
                 for _ in range(repetitions):
                     p, y, group = sites(rng, number, sure, false)
-                    found = guaranteed_threshold(
+                    guarantee = guaranteed_threshold(
                         p, y, FLAT, 0.9, 0.9, "answers", groups=group, group_share=group_share, kind="probs"
                     )
-                    if found.is_silent:
+                    if guarantee.is_silent:
                         continue
-                    each = answer_shares(found, *new)
+                    each = answer_shares(guarantee, *new)
                     means.append(each.mean())
                     broken += each.mean() > 0.1 if group_share is None else (each > 0.1 + 1e-9).mean() > 0.2
                 seen = f"{100 * np.mean(means):.1f}%" if means else ""

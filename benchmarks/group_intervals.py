@@ -44,26 +44,26 @@ def methods(rng: np.random.Generator, place: np.ndarray, alike: float, figure: s
     groups, samples = place.max() + 1, len(place)
     own, common = np.sqrt(1 - alike), np.sqrt(alike)
     hard = own * rng.standard_normal(samples) + common * rng.standard_normal(groups)[place]
-    found: list[Method] = []
+    result: list[Method] = []
     for _ in range(2):
         skill = common * rng.standard_normal(groups)[place] + own * rng.standard_normal(samples)
         if figure == "score":
-            found.append((hard + skill, None))
+            result.append((hard + skill, None))
             continue
         right = hard + 0.5 * skill > -0.4
         if figure == "accuracy":
-            found.append((right, None))
+            result.append((right, None))
             continue
         far = rng.random(samples) < 0.35 + 0.3 * np.tanh(common * rng.standard_normal(groups))[place]
-        found.append(((1.0 + far) * ~right, (~right).astype(float)))
-    return found
+        result.append(((1.0 + far) * ~right, (~right).astype(float)))
+    return result
 
 
-def holds(found: Interval, freedom: float) -> bool:
+def holds(result: Interval, freedom: float) -> bool:
     """Whether an interval with these degrees of freedom holds 0."""
     from scipy.special import stdtrit
 
-    return abs(found.value) <= found.error * stdtrit(freedom, 0.975)
+    return abs(result.value) <= result.error * stdtrit(freedom, 0.975)
 
 
 def paired(repetitions: int) -> None:

@@ -114,11 +114,11 @@ def train(h: Hierarchy, path: Path, loss_name: str) -> tuple[float, float, Tenso
         parts += [F.normalize(x, dim=1), torch.from_numpy(np.array(data[split].labels))]
     x, y, x_test, y_test = parts
     order = torch.randperm(len(y), generator=torch.Generator().manual_seed(0))
-    held, kept = order[: len(y) // 10], order[len(y) // 10 :]
+    held, rest = order[: len(y) // 10], order[len(y) // 10 :]
     name, options = LOSSES[loss_name]
     loss = build_loss(name, h, **options)
     heads = fit_heads(
-        x[kept], y[kept], [Trial(loss, rate) for rate in RATES], Optimization(epochs=30, batch_size=256)
+        x[rest], y[rest], [Trial(loss, rate) for rate in RATES], Optimization(epochs=30, batch_size=256)
     )
     right = [
         (loss.leaf_logits(head_scores(x[held], head)).argmax(1) == y[held]).float().mean() for head in heads
@@ -136,9 +136,9 @@ def trained(folder: Path, cache: Path | None, losses: Iterable[str] = tuple(LOSS
         for loss in losses:
             file = None if cache is None else cache / f"{data} {loss}.npz"
             if file is not None and file.exists():
-                kept = np.load(file)
-                rate, temperature = float(kept["rate"]), float(kept["temperature"])
-                scores, labels = torch.from_numpy(kept["scores"]), torch.from_numpy(kept["labels"])
+                arrays = np.load(file)
+                rate, temperature = float(arrays["rate"]), float(arrays["temperature"])
+                scores, labels = torch.from_numpy(arrays["scores"]), torch.from_numpy(arrays["labels"])
             else:
                 rate, temperature, scores, labels = train(h, path, loss)
                 if file is not None:
@@ -147,30 +147,30 @@ def trained(folder: Path, cache: Path | None, losses: Iterable[str] = tuple(LOSS
             yield Head(data, loss, rate, temperature, h, outputs, scores / temperature, labels.numpy())
 
 
-def share(found: Outcomes, threshold: float, of: str) -> float:
+def share(result: Outcomes, threshold: float, of: str) -> float:
     """The share of false answers at a threshold."""
     at = np.array([threshold])
-    number = len(found) if of == "samples" else int(found.answers_at(at)[0])
-    return float(found.loss_at(at)[0] / number) if number else 0.0
+    number = len(result) if of == "samples" else int(result.answers_at(at)[0])
+    return float(result.loss_at(at)[0] / number) if number else 0.0
 
 
 def simulate(head: Head, guarantee: RiskBound, number: int) -> dict[str, np.ndarray]:
     """The share of false answers on the samples that judge, and on all, of each split; nan where nothing is answered."""
-    found, rng = head.outcomes("walk down"), np.random.default_rng(0)
+    result, rng = head.outcomes("walk down"), np.random.default_rng(0)
     others, everyone = np.full(SPLITS, np.nan), np.full(SPLITS, np.nan)
     for i in range(SPLITS):
-        order = rng.permutation(len(found))
-        threshold = guarantee.threshold(found.take(order[:number]))
+        order = rng.permutation(len(result))
+        threshold = guarantee.threshold(result.take(order[:number]))
         if threshold == NOTHING:
             continue
-        others[i] = share(found.take(order[number:]), threshold, guarantee.of)
-        everyone[i] = share(found, threshold, guarantee.of)
+        others[i] = share(result.take(order[number:]), threshold, guarantee.of)
+        everyone[i] = share(result, threshold, guarantee.of)
     return {"others": others, "all": everyone}
 
 
 def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
     """Print the first table and its summary over heads; the shares of each case."""
-    cases, found = {}, []
+    cases, result = {}, []
     for title, asked in GUARANTEES.items():
         guarantee = RiskBound.of_accuracy(*asked)
         limit = float(guarantee.alpha)
@@ -186,17 +186,17 @@ def kept(heads: list[Head]) -> dict[tuple[str, str, int], np.ndarray]:
                 cases[title, head.name, number] = known
                 error = known.std() / np.sqrt(max(len(known), 1))
                 above = [np.nansum(shares[part] > limit + 1e-12) / SPLITS for part in ("others", "all")]
-                found.append((title, number, known.mean(), error, above[1], 1 - len(known) / SPLITS))
+                result.append((title, number, known.mean(), error, above[1], 1 - len(known) / SPLITS))
                 print(
                     f"| {head.name} | {number:,} | {known.mean():.4f} | {error:.4f} | {above[0]:.3f} | {above[1]:.3f} "
                     f"| {1 - len(known) / SPLITS:.3f} |",
                     flush=True,
                 )
-    summarise(found)
+    summarise(result)
     return cases
 
 
-def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
+def summarise(result: list[tuple[str, int, float, float, float, float]]) -> None:
     """Print the range over heads of each guarantee and number of calibration samples: `evidence/keep.py` keeps it."""
     columns = (
         "guarantee",
@@ -207,8 +207,8 @@ def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
         "no threshold",
     )
     print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
-    for title, number in dict.fromkeys(row[:2] for row in found):
-        values = np.array([row[2:] for row in found if row[:2] == (title, number)]).T
+    for title, number in dict.fromkeys(row[:2] for row in result):
+        values = np.array([row[2:] for row in result if row[:2] == (title, number)]).T
         low, high = 100 * values.min(axis=1), 100 * values.max(axis=1)
         ranges = [f"{a:.{d}f} to {b:.{d}f}%" for a, b, d in zip(low, high, (2, 2, 1, 1), strict=True)]
         print(f"| {title} | {number:,} | {' | '.join(ranges)} |", flush=True)
@@ -217,7 +217,7 @@ def summarise(found: list[tuple[str, int, float, float, float, float]]) -> None:
 def specificities(heads: list[Head]) -> np.ndarray:
     """(draws, heads, rules, levels) mean specificity of the answers, paired over heads, rules and levels of one dataset."""
     rng = np.random.default_rng(1)
-    found = {(i, rule): head.outcomes(rule) for i, head in enumerate(heads) for rule in RULES}
+    results = {(i, rule): head.outcomes(rule) for i, head in enumerate(heads) for rule in RULES}
     values = np.full((SPLITS, len(heads), len(RULES), len(LEVELS)), np.nan)
     size = len(heads[0].labels)
     for draw in range(SPLITS):
@@ -225,7 +225,7 @@ def specificities(heads: list[Head]) -> np.ndarray:
         calibration, others = order[:1000], rng.choice(order[1000:], size - 1000)
         for i, head in enumerate(heads):
             for j, rule in enumerate(RULES):
-                part = found[i, rule].take(calibration)
+                part = results[i, rule].take(calibration)
                 for k, level in enumerate(LEVELS):
                     threshold = RiskBound.of_accuracy(level, None, "samples").threshold(part)
                     values[draw, i, j, k] = head.specificity(rule, threshold)[others].mean()

@@ -39,9 +39,9 @@ def normal(seeds: int, share: float, rest: float) -> Draw:
     a, b, e = share * seeds, (1 - share) * (1 - rest) * SAMPLES, (1 - share) * rest * seeds * SAMPLES
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        found = np.sqrt(e) * rng.standard_normal((seeds, SAMPLES)) if e else np.zeros((seeds, SAMPLES))
-        found += np.sqrt(a) * rng.standard_normal((seeds, 1)) + np.sqrt(b) * rng.standard_normal(SAMPLES)
-        return found, np.zeros_like(found)
+        result = np.sqrt(e) * rng.standard_normal((seeds, SAMPLES)) if e else np.zeros((seeds, SAMPLES))
+        result += np.sqrt(a) * rng.standard_normal((seeds, 1)) + np.sqrt(b) * rng.standard_normal(SAMPLES)
+        return result, np.zeros_like(result)
 
     return draw
 
@@ -51,11 +51,11 @@ def answers(seeds: int, share: float) -> Draw:
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         hard = rng.standard_normal(SAMPLES)
-        found = []
+        results = []
         for _ in range(2):
             own = hard + 0.4 * rng.standard_normal(SAMPLES) + share * 0.2 * rng.standard_normal((seeds, 1))
-            found.append(own + 0.3 * rng.standard_normal((seeds, SAMPLES)) > -0.8)
-        return found[0], found[1]
+            results.append(own + 0.3 * rng.standard_normal((seeds, SAMPLES)) > -0.8)
+        return results[0], results[1]
 
     return draw
 
@@ -73,9 +73,9 @@ def odd(seeds: int, share: float, rest: float, samples: int, law: str) -> Draw:
     a, b, e = share * seeds, (1 - share) * (1 - rest) * samples, (1 - share) * rest * seeds * samples
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        found = np.sqrt(e) * noise(rng, seeds, samples)
-        found += np.sqrt(a) * noise(rng, seeds, 1) + np.sqrt(b) * noise(rng, 1, samples)
-        return found, np.zeros_like(found)
+        result = np.sqrt(e) * noise(rng, seeds, samples)
+        result += np.sqrt(a) * noise(rng, seeds, 1) + np.sqrt(b) * noise(rng, 1, samples)
+        return result, np.zeros_like(result)
 
     return draw
 
@@ -88,7 +88,7 @@ def grouped(seeds: int, groups: int, alike: float) -> tuple[Draw, np.ndarray]:
 
     def draw(rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         hard = np.sqrt(1 - alike) * rng.standard_normal(len(place))
-        found = []
+        results = []
         for _ in range(2):
             own = hard + np.sqrt(alike) * rng.standard_normal((seeds, groups))[:, place] * 0.5
             own = (
@@ -96,8 +96,8 @@ def grouped(seeds: int, groups: int, alike: float) -> tuple[Draw, np.ndarray]:
                 + np.sqrt(alike) * rng.standard_normal(groups)[place]
                 + between * rng.standard_normal((seeds, 1))
             )
-            found.append(own + 0.3 * rng.standard_normal((seeds, len(place))) > -0.8)
-        return found[0], found[1]
+            results.append(own + 0.3 * rng.standard_normal((seeds, len(place))) > -0.8)
+        return results[0], results[1]
 
     return draw, place
 
@@ -116,13 +116,13 @@ def check_rows(repetitions: int) -> list[list[str]]:
             for alike in (0.2, 0.9):
                 draw, place = grouped(k, groups, alike)
                 cases.append((f"{groups} groups", k, f"alike {alike:g}", "", draw, place))
-    found = []
+    results = []
     for number, (kind, k, share, rest, draw, place) in enumerate(cases):
         covered, known = coverage(draw, repetitions, 1000 + number, place)
         alone = "" if place is None else f"{coverage(draw, repetitions, 1000 + number)[0]:.3f}"
-        found.append([kind, str(k), share, rest, str(repetitions), f"{covered:.3f}", f"{known:.3f}", alone])
-        print("  ".join(f"{cell:>12}" for cell in found[-1]), file=sys.stderr, flush=True)
-    return found
+        results.append([kind, str(k), share, rest, str(repetitions), f"{covered:.3f}", f"{known:.3f}", alone])
+        print("  ".join(f"{cell:>12}" for cell in results[-1]), file=sys.stderr, flush=True)
+    return results
 
 
 def coverage(
@@ -131,9 +131,9 @@ def coverage(
     """The share of intervals that hold 0, and of those with the normal quantile."""
     rng, held, known = np.random.default_rng([1, seed]), 0, 0
     for _ in range(repetitions):
-        found = paired_interval(*draw(rng), groups=groups)
-        held += not found.excludes_zero
-        known += abs(found.value) <= 1.959964 * found.error
+        difference = paired_interval(*draw(rng), groups=groups)
+        held += not difference.excludes_zero
+        known += abs(difference.value) <= 1.959964 * difference.error
     return held / repetitions, known / repetitions
 
 
@@ -156,7 +156,7 @@ def rows(repetitions: int, families: int) -> list[list[str]]:
         for rest in (RESTS if share < 1 else (0.0,))
     ]
     cases += [("answers", k, share, "", answers(k, share)) for k in SEEDS for share in (0.0, 1.0)]
-    found = []
+    results = []
     for number, (kind, k, share, rest, draw) in enumerate(cases):
         covered, known = coverage(draw, repetitions, number)
         errs = family_error(draw, families, number)
@@ -171,9 +171,9 @@ def rows(repetitions: int, families: int) -> list[list[str]]:
             families,
             f"{errs:.3f}",
         ]
-        found.append([str(cell) for cell in line])
-        print("  ".join(f"{cell:>9}" for cell in found[-1]), file=sys.stderr, flush=True)
-    return found
+        results.append([str(cell) for cell in line])
+        print("  ".join(f"{cell:>9}" for cell in results[-1]), file=sys.stderr, flush=True)
+    return results
 
 
 def main() -> None:

@@ -52,9 +52,9 @@ def memory(step: Step, form: str) -> None:
     ctypes.CDLL(None).malloc_trim(0)  # what was freed before must not hide what the step takes
     start_peak()
     before = proc_status("VmRSS")
-    found = step(form)
-    kept = sum(4 * t.numel() for t in found)
-    print(proc_status("VmHWM") - before - kept)
+    result = step(form)
+    held = sum(4 * t.numel() for t in result)
+    print(proc_status("VmHWM") - before - held)
 
 
 def main() -> None:

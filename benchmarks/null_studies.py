@@ -184,12 +184,12 @@ def main() -> None:
     print("| study | seeds | studies | claim a difference, % | say beats, % | say loses, % |")
     print("| --- | --- | --- | --- | --- | --- |")
     for study in STUDIES:
-        found = []
+        results = []
         for seed in range(args.studies):
             cards = null_cards(study, seed)
             answers = " ".join(card.answer for card in cards)
-            found.append((claims(cards), "beats" in answers, "loses" in answers))
-        shares = " | ".join(f"{100 * share:.1f}" for share in np.mean(found, axis=0))
+            results.append((claims(cards), "beats" in answers, "loses" in answers))
+        shares = " | ".join(f"{100 * share:.1f}" for share in np.mean(results, axis=0))
         print(f"| {study.title} | {study.seeds} | {args.studies:,} | {shares} |", flush=True)
 
 

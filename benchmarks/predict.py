@@ -92,8 +92,8 @@ def main() -> None:
                 assert cli.main([str(word) for word in command]) == 0
                 spent["hace"].append(time.process_time() - start)
             with (folder / "bare.csv").open() as bare, (folder / "hace.csv").open() as hace:
-                found = [(row["sample"], row["leaf_1"]) for row in csv.DictReader(hace)]
-                assert found == [(row[0], row[1]) for row in csv.reader(bare)], "the answers must agree"
+                results = [(row["sample"], row["leaf_1"]) for row in csv.DictReader(hace)]
+                assert results == [(row[0], row[1]) for row in csv.reader(bare)], "the answers must agree"
             rates = {side: args.photos / min(seconds) for side, seconds in spent.items()}
             ratio = float(np.median(np.divide(spent["bare"], spent["hace"])))
             table.append(

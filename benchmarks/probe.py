@@ -238,7 +238,7 @@ def four_hundred(folder: Path | None, processes: int) -> None:
     jobs = [(method, seed) for seed in range(SEEDS) for method in PAPER_METHODS]
     runs = len(jobs) * len(RATES)
     print(f"\n{runs} runs of {EPOCHS} epochs on CUB-200, {processes} processes of one thread", flush=True)
-    found: dict[str, list[list[float]]] = {}
+    result: dict[str, list[list[float]]] = {}
     processor: dict[str, float] = dict.fromkeys(PAPER_METHODS, 0.0)
     began = time.monotonic()
     with (
@@ -247,13 +247,13 @@ def four_hundred(folder: Path | None, processes: int) -> None:
     ):
         step = start(runs, 0)
         for method, tops, cost in pool.imap_unordered(one_pass, jobs):
-            found.setdefault(method, []).append(tops)
+            result.setdefault(method, []).append(tops)
             processor[method] += cost
             step(len(RATES))
     seconds = time.monotonic() - began
     print(f"  {'':14} {'CPU s a run':>11}   test top-1 of the best rate, chosen on the test set")
     for method in PAPER_METHODS:
-        mean = np.mean(found[method], axis=0)
+        mean = np.mean(result[method], axis=0)
         cost = processor[method] / SEEDS / len(RATES)
         print(f"  {method:14} {cost:11.2f}   {mean.max():.1%} at {RATES[mean.argmax()]:g}")
     late = "" if seconds <= MINUTES * 60 else "   ABOVE THE BAR"

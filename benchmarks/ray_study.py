@@ -86,9 +86,9 @@ def main() -> None:
                 out = Path(folder) / f"{turn}-{workers}"
                 configs = [replace(config, seed=seed) for seed in range(args.passes)]
                 jobs = [Job((run_folder(c, out, sources).name,), (c,), str(out)) for c in configs]
-                wall, found = study(nodes.address, workers, jobs)
+                wall, result = study(nodes.address, workers, jobs)
                 each: dict[int, float] = {}
-                for process, busy, reads in found:
+                for process, busy, reads in result:
                     each[process] = each.get(process, 0.0) + busy
                     loads += reads if turn == args.rounds and workers == 2 else 0
                 if turn:

@@ -80,8 +80,8 @@ def compare_losses(
         value = loss(z)
         return [value.detach(), *torch.autograd.grad(value, z)]
 
-    found = [torch.allclose(a, b, atol=1e-5) for a, b in zip(step(theirs), step(ours), strict=True)]
-    row(name, "yes" if all(found) else "no", ratio(lambda: step(theirs), lambda: step(ours)), note)
+    results = [torch.allclose(a, b, atol=1e-5) for a, b in zip(step(theirs), step(ours), strict=True)]
+    row(name, "yes" if all(results) else "no", ratio(lambda: step(theirs), lambda: step(ours)), note)
 
 
 def losses(h: Hierarchy) -> None:
@@ -145,9 +145,9 @@ def decisions(h: Hierarchy) -> None:
     events = other.leaf_events.astype(float)
     deep = other.depths
 
-    def answers(found: np.ndarray) -> np.ndarray:
+    def answers(result: np.ndarray) -> np.ndarray:
         """The deepest node of each answer, in the order of ours."""
-        return np.array(order)[np.where(found > 0, deep, -1).argmax(1)]
+        return np.array(order)[np.where(result > 0, deep, -1).argmax(1)]
 
     beats_rivals = rules.plurality.Plurality(other)
     at_half = rules.confidence_threshold.ConfidenceThreshold(other, 0.5)

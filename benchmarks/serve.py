@@ -167,8 +167,8 @@ def main() -> None:
                 print("| requests | memory, MB | answered |\n| --- | --- | --- |")
                 print(f"| 200 | {before:.0f} | 200 |")
                 for part in range(4):
-                    found = asyncio.run(load(address, photo, 8, requests=args.requests // 4))
-                    done, answered = (part + 1) * args.requests // 4, found["codes"].get("200", 0)
+                    result = asyncio.run(load(address, photo, 8, requests=args.requests // 4))
+                    done, answered = (part + 1) * args.requests // 4, result["codes"].get("200", 0)
                     print(f"| {done:,} | {memory(process):.0f} | {answered:,} |", flush=True)
         elif args.kill:
             with running(ours, model) as (address, process):
@@ -183,9 +183,9 @@ def main() -> None:
                         target=ours, args=(model, port), daemon=True
                     )
                     again.start()
-                    found = await task
+                    result = await task
                     again.terminate()
-                    return found
+                    return result
 
                 print(asyncio.run(killed())["codes"])
         else:
@@ -198,16 +198,16 @@ def compare(servers: dict, photo: bytes, counts: list[int], seconds: float, roun
     print("| clients | bare: replies per s | `hace serve`: replies per s | ratio of rates | bare: p99, ms "
           "| `hace serve`: p99, ms | ratio of processor time per reply |\n" + "| --- " * 7 + "|")  # fmt: skip
     for clients in counts:
-        found: dict[str, list[dict]] = {name: [] for name in servers}
+        result: dict[str, list[dict]] = {name: [] for name in servers}
         for _ in range(rounds):
             for name, (address, process) in servers.items():
                 asyncio.run(load(address, photo, clients, requests=2 * clients))  # warm
                 before = processor(process)
-                found[name].append(asyncio.run(load(address, photo, clients, seconds=seconds)))
-                found[name][-1]["spent"] = processor(process) - before
-                assert set(found[name][-1]["codes"]) == {"200"}, found[name][-1]["codes"]
+                result[name].append(asyncio.run(load(address, photo, clients, seconds=seconds)))
+                result[name][-1]["spent"] = processor(process) - before
+                assert set(result[name][-1]["codes"]) == {"200"}, result[name][-1]["codes"]
         rates, late, cost = {}, {}, {}
-        for name, parts in found.items():
+        for name, parts in result.items():
             took = [t for part in parts for t in part["took"]]
             rates[name] = float(np.mean([part["rate"] for part in parts]))
             late[name] = 1000 * float(np.quantile(took, 0.99))

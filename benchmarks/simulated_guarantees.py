@@ -56,11 +56,11 @@ def saturated(noise: float, seed: int) -> Outcomes:
     return outcomes_of(Scores(scores, Hierarchy.flat([str(i) for i in range(10)])), truth)
 
 
-def risk(found: Outcomes, threshold: float, of: str) -> float:
+def risk(result: Outcomes, threshold: float, of: str) -> float:
     """The share of false answers in the population."""
     at = np.array([threshold])
-    number = len(found) if of == "samples" else int(found.answers_at(at)[0])
-    return float(found.loss_at(at)[0]) / max(1, number)
+    number = len(result) if of == "samples" else int(result.answers_at(at)[0])
+    return float(result.loss_at(at)[0]) / max(1, number)
 
 
 def percent(value: float, digits: int = 1) -> str:
@@ -72,18 +72,18 @@ def lucky(draws: int) -> None:
     print("| guarantee | samples | wrong labels | answers | false there | false | broken |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for accuracy, confidence, of, number, noise in SATURATED:
-        found, rng = saturated(noise, 0), np.random.default_rng(1)
+        result, rng = saturated(noise, 0), np.random.default_rng(1)
         guarantee, risks, saying = RiskBound.of_accuracy(accuracy, confidence, of), [], []
         for _ in range(draws):
-            threshold = guarantee.threshold(found.take(rng.integers(0, POPULATION, number)))
-            risks.append(risk(found, threshold, of))
+            threshold = guarantee.threshold(result.take(rng.integers(0, POPULATION, number)))
+            risks.append(risk(result, threshold, of))
             saying.append(threshold != NOTHING)
-        values, kept = np.array(risks), np.array(saying)
+        values, answered = np.array(risks), np.array(saying)
         sure = "on average" if confidence is None else f"confidence {confidence:g}"
         broken = "" if confidence is None else percent(float((values > 1 - accuracy).mean()))
         print(
-            f"| {accuracy:g} of the {of}, {sure} | {number} | {percent(noise, 0)} | {percent(kept.mean())} "
-            f"| {percent(values[kept].mean())} | {percent(values.mean(), 2)} | {broken} |",
+            f"| {accuracy:g} of the {of}, {sure} | {number} | {percent(noise, 0)} | {percent(answered.mean())} "
+            f"| {percent(values[answered].mean())} | {percent(values.mean(), 2)} | {broken} |",
             flush=True,
         )
 
@@ -122,13 +122,13 @@ class Candidate:
         return float(detail), risk(self.outcomes, threshold, "samples")
 
 
-def strictest(found: Outcomes, rows: np.ndarray, guarantees: dict[float, RiskBound]) -> float:
+def strictest(result: Outcomes, rows: np.ndarray, guarantees: dict[float, RiskBound]) -> float:
     """What the strictest guarantee that answers enough exceeds its own share of false answers by."""
-    part = found.take(rows)
+    part = result.take(rows)
     limits = {accuracy: guarantee.threshold(part) for accuracy, guarantee in guarantees.items()}
     enough = [a for a, t in limits.items() if part.answers_at(np.array([t]))[0] >= REACH * len(rows)]
     best = max(enough, default=ACCURACIES[0])
-    return risk(found, limits[best], "samples") - (1 - best)
+    return risk(result, limits[best], "samples") - (1 - best)
 
 
 def chosen(draws: int) -> None:
@@ -141,14 +141,14 @@ def chosen(draws: int) -> None:
     print("\n| samples | fixed | most detailed rule | most detailed model | strictest guarantee |")
     print("| --- | --- | --- | --- | --- |")
     for number in (49, 99, 499):  # which leave no room between a guarantee and what is proven
-        rng, fixed, found = np.random.default_rng(2), [], []
+        rng, fixed, result = np.random.default_rng(2), [], []
         for _ in range(draws):
             rows = rng.integers(0, POPULATION, number)
             each = [rule.calibrated(rows, guarantees[0.9]) for rule in rules]
             other = [model.calibrated(rows, guarantees[0.9]) for model in models]
             fixed.append([false for _, false in each])
-            found.append((max(each)[1], max(other)[1], 0.1 + strictest(rules[0].outcomes, rows, guarantees)))
-        means, values = np.mean(fixed, axis=0), np.array(found)
+            result.append((max(each)[1], max(other)[1], 0.1 + strictest(rules[0].outcomes, rows, guarantees)))
+        means, values = np.mean(fixed, axis=0), np.array(result)
         errors = values.std(axis=0) / np.sqrt(draws)
         shown = [f"{percent(v, 2)} ({100 * e:.2f})" for v, e in zip(values.mean(axis=0), errors, strict=True)]
         print(

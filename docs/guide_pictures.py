@@ -183,7 +183,7 @@ def segments() -> Figure:
 def speed() -> Figure:
     """The table of the page as a plot: cost relative to cross-entropy, by the number of nodes."""
     text = (DOCS / "performance.md").read_text(encoding="utf-8")
-    found = re.findall(
+    matches = re.findall(
         r"^\| (\w[^|]*?) \| (?:CIFAR-100, )?([\d,]+) nodes \| \d+ \| 1 \| ([\d.]+) ", text, re.MULTILINE
     )
     figure, axes = plt.subplots(figsize=(8.2, 3.8))
@@ -195,7 +195,9 @@ def speed() -> Figure:
         "HXE as published": (RED, "^:"),
     }
     for name, (colour, style) in styles.items():
-        points = [(int(nodes.replace(",", "")), float(ratio)) for loss, nodes, ratio in found if loss == name]
+        points = [
+            (int(nodes.replace(",", "")), float(ratio)) for loss, nodes, ratio in matches if loss == name
+        ]
         axes.plot(*zip(*points, strict=True), style, color=colour, label=name)
     axes.axhline(1, color=GREY, lw=1)
     axes.text(130_000, 1.04, "F.cross_entropy", ha="right", va="bottom", color="#52606d", fontsize=9)
@@ -494,10 +496,10 @@ def unseen() -> Figure:
         left.text(x, 1.0, title, color=GREY)
     left.set_ylim(-len(moved), 1.6)
     names = list(dict.fromkeys(row["method"] for row in rows))
-    found = [[float(row["unseen_true"]) for row in rows if row["method"] == name] for name in names]
-    means = [float(np.mean(each)) for each in found]
-    kept = [(name, mean) for name, mean in zip(names, means, strict=True) if not np.isnan(mean)][::-1]
-    right.barh([name for name, _ in kept], [mean for _, mean in kept], color=TEAL)
+    result = [[float(row["unseen_true"]) for row in rows if row["method"] == name] for name in names]
+    means = [float(np.mean(each)) for each in result]
+    known = [(name, mean) for name, mean in zip(names, means, strict=True) if not np.isnan(mean)][::-1]
+    right.barh([name for name, _ in known], [mean for _, mean in known], color=TEAL)
     right.set_title("true answers for new species, %", loc="left")
     right.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -152,10 +152,10 @@ def object_index() -> str:
     """A table of every class and function on the API pages, by name, with the first sentence about it."""
     package = griffe.load("hace", search_paths=[ROOT / "src"])
     rows = {}
-    for page, anchor, found in shown(package):
-        if found.docstring is None or not (found.is_class or found.is_function):
+    for page, anchor, result in shown(package):
+        if result.docstring is None or not (result.is_class or result.is_function):
             continue
-        first = found.docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
+        first = result.docstring.value.split("\n\n")[0].replace("\n", " ").replace("|", "\\|")
         name = anchor.rsplit(".", 1)[1]
         rows[name.lower(), anchor] = f"| [`{name}`]({page}#{anchor}) | {ROLE_TEXT.sub('', first)} |"
     return "\n\n## All objects\n\n| name | what it is |\n| --- | --- |\n" + "\n".join(

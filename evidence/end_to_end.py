@@ -126,8 +126,8 @@ def recipe(dataset: str, model: str) -> TrainConfig:
 def load_first(root: Path, hierarchy: Any = None, root_node: bool | None = None) -> Dataset[Samples]:
     """CIFAR-100 with the first 100 training images of each class; all test images."""
     whole = load_dataset("cifar100", root, hierarchy=hierarchy, root_node=root_node)
-    kept = first_of_each(whole["train"].nodes, 100)
-    return Dataset(FIRST, whole.hierarchy, {"train": whole["train"].select(kept), "test": whole["test"]})
+    first = first_of_each(whole["train"].nodes, 100)
+    return Dataset(FIRST, whole.hierarchy, {"train": whole["train"].select(first), "test": whole["test"]})
 
 
 DATASETS[FIRST] = DatasetKind("CIFAR-100, the first 100 training images of each class", load_first, 32)

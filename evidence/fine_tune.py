@@ -93,9 +93,9 @@ class Activations:
         ranges = folder / "ranges.npy"
         if not ranges.exists():
             folder.mkdir(parents=True, exist_ok=True)
-            found = {split: self._computed(photos, split) for split in self.files}
-            low, high = found["train"].min(axis=(0, 2, 3)), found["train"].max(axis=(0, 2, 3))
-            for split, values in found.items():
+            results = {split: self._computed(photos, split) for split in self.files}
+            low, high = results["train"].min(axis=(0, 2, 3)), results["train"].max(axis=(0, 2, 3))
+            for split, values in results.items():
                 share = (values - low[:, None, None]) / (high - low)[:, None, None]
                 np.save(
                     self.files[split], np.rint(255 * share.clip(0, 1)).astype(np.uint8).reshape(-1, *IMAGE)

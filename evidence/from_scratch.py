@@ -97,16 +97,16 @@ class Planned:
 
 def planned() -> list[Planned]:
     """All runs, in the order of the protocol, each once."""
-    found = [*_equal_rates("cub200", (0, 1, 2))]
+    results = [*_equal_rates("cub200", (0, 1, 2))]
     for seed in (0, 1, 2):
-        found += _pairings("cub200", seed)
+        results += _pairings("cub200", seed)
     for seed in (0, 1, 2):
-        found += _search("cub200", seed)
+        results += _search("cub200", seed)
     for dataset in ("cars", "cifar100"):
-        found += _equal_rates(dataset, (0, 1, 2))
+        results += _equal_rates(dataset, (0, 1, 2))
         for seed in (0, 1, 2):
-            found += [*_pairings(dataset, seed), *_search(dataset, seed)]
-    return list(dict.fromkeys(found))
+            results += [*_pairings(dataset, seed), *_search(dataset, seed)]
+    return list(dict.fromkeys(results))
 
 
 def _equal_rates(dataset: str, seeds: tuple[int, ...]) -> Iterator[Planned]:
@@ -227,13 +227,13 @@ def ancestors(folder: Path) -> list[str]:
     h = read_hierarchy(folder / "hierarchy.json")
     truth = read_state_dict(folder / "predictions.safetensors")["truth"].numpy()
     above = np.arange(h.num_nodes)
-    found = []
+    results = []
     for level in range(h.max_depth, 0, -1):
         for node in np.flatnonzero(h.depths[above] > level):
             above[node] = h.parent_nodes[above[node]]
         packed = zlib.compress(above[truth].astype("<i2").tobytes())
-        found.insert(0, base64.b64encode(packed).decode())
-    return found
+        results.insert(0, base64.b64encode(packed).decode())
+    return results
 
 
 def _bits(right: np.ndarray) -> str:

@@ -43,9 +43,9 @@ def main() -> None:
         target = TARGET / f"{run.name}.json"
         folder = args.work / run.name
         if run.method in METHODS_PROBED and not target.exists() and (folder / "weights.safetensors").exists():
-            found = probed(run, folder, args.work / "frozen" / run.name)
-            target.write_text(json.dumps(found) + "\n", encoding="utf-8")
-            print(f"{run.name}: top-1 {100 * found['top-1']:.2f} with decay {found['decay']:g}", flush=True)
+            result = probed(run, folder, args.work / "frozen" / run.name)
+            target.write_text(json.dumps(result) + "\n", encoding="utf-8")
+            print(f"{run.name}: top-1 {100 * result['top-1']:.2f} with decay {result['decay']:g}", flush=True)
 
 
 def probed(run: Planned, folder: Path, work: Path) -> dict[str, Any]:

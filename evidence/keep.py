@@ -60,18 +60,18 @@ def printed_tables(lines: Iterable[str]) -> Iterator[list[list[str]]]:
 def keep(path: Path, rows: list[list[str]], about: dict[str, object]) -> None:
     """Write a table, intervals in columns of their own, and what made it."""
     header, *rest = rows
-    found = [[_VALUE.fullmatch(row[i]) for row in rest] for i in range(len(header))]
+    results = [[_VALUE.fullmatch(row[i]) for row in rest] for i in range(len(header))]
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("w", encoding="utf-8", newline="") as file:
         to = csv.writer(file, lineterminator="\n")
         to.writerow(
-            [c for i, h in enumerate(header) for c in ([h, f"{h} (detail)"] if any(found[i]) else [h])]
+            [c for i, h in enumerate(header) for c in ([h, f"{h} (detail)"] if any(results[i]) else [h])]
         )
         for number, row in enumerate(rest):
             cells = []
             for i, cell in enumerate(row):
-                match = found[i][number]
-                cells += (match.groups() if match else (cell, "")) if any(found[i]) else (cell,)
+                match = results[i][number]
+                cells += (match.groups() if match else (cell, "")) if any(results[i]) else (cell,)
             to.writerow(cells)
     listed = path.parent / "about.json"
     known = json.loads(listed.read_text(encoding="utf-8")) if listed.exists() else {"tables": {}}

@@ -96,7 +96,7 @@ def candidates(h: Hierarchy) -> dict[str, Candidate]:
         return F.logsigmoid(z) @ tree.above.t()
 
     plain, cut = sigmoid(tree, conditional=False), random_cut(tree)
-    found = {
+    results = {
         "sigmoid per node, best leaf": Candidate(n, plain, own),
         "sigmoid per node, sum of the path": Candidate(n, plain, along_path),
         "sigmoid per node, conditional": Candidate(n, sigmoid(tree, conditional=True), along_path),
@@ -108,8 +108,8 @@ def candidates(h: Hierarchy) -> dict[str, Candidate]:
     }
     for name in ("cross_entropy", "hace", "conditional_softmax", "levelwise", "soft_margin"):
         loss = build_loss(name, h)
-        found[name] = Candidate(loss.num_outputs, loss, loss.leaf_logits)
-    return found
+        results[name] = Candidate(loss.num_outputs, loss, loss.leaf_logits)
+    return results
 
 
 def fit(
@@ -163,10 +163,10 @@ def main() -> None:
             for rate in RATES
         }
         rate = max(top1, key=lambda r: top1[r])
-        found = np.mean(
+        result = np.mean(
             [measured(fit(made, x, y, rate, s, args.epochs)(tx), ty, h) for s in range(args.seeds)], 0
         )
-        print(f"| {name} | {found[0]:.1f} | {found[1]:.3f} | {found[2]:.3f} | {rate:g} |", flush=True)
+        print(f"| {name} | {result[0]:.1f} | {result[1]:.3f} | {result[2]:.3f} | {rate:g} |", flush=True)
 
 
 if __name__ == "__main__":

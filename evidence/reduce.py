@@ -45,16 +45,16 @@ def main() -> None:
     )
     args = parser.parse_args()
     arrays = Arrays(args.source)
-    found = {name: np.asarray(arrays[name]) for name in ("x_train", "y_train", "x_test", "y_test")}
+    results = {name: np.asarray(arrays[name]) for name in ("x_train", "y_train", "x_test", "y_test")}
     if args.per_class is not None:
-        kept = first_of_each(found["y_train"], args.per_class)
-        found |= {name: found[name][kept] for name in ("x_train", "y_train")}
+        first = first_of_each(results["y_train"], args.per_class)
+        results |= {name: results[name][first] for name in ("x_train", "y_train")}
     if args.dims is not None:
-        train, test = (found[name].astype(np.float64) for name in ("x_train", "x_test"))
-        found["x_train"], found["x_test"] = reduced(train, test, args.dims)
-    np.savez(args.target, **found)  # pyright: ignore[reportArgumentType]
+        train, test = (results[name].astype(np.float64) for name in ("x_train", "x_test"))
+        results["x_train"], results["x_test"] = reduced(train, test, args.dims)
+    np.savez(args.target, **results)  # pyright: ignore[reportArgumentType]
     print(
-        f"{args.target}: {len(found['x_train'])} training samples in {found['x_train'].shape[1]} dimensions"
+        f"{args.target}: {len(results['x_train'])} training samples in {results['x_train'].shape[1]} dimensions"
     )
 
 

@@ -99,15 +99,15 @@ def keep(
     runs = {
         record.run.folder: record.run for record in results.records if record.run is not None
     }  # each once
-    found = [run.result for run in runs.values() if run.result]
+    got = [run.result for run in runs.values() if run.result]
     about = {
         "command": command,
         "inputs": inputs,
         **({"protocol": protocol} if protocol else {}),
         **({"changed": changed} if (changed := _changed(study)) else {}),
         **({} if rates is None else {"rates": [float(f"{rate:.6g}") for rate in rates]}),
-        "runs": len(found),
-        "seconds": round(sum(result["seconds"] for result in found)),
+        "runs": len(got),
+        "seconds": round(sum(result["seconds"] for result in got)),
         "made_with": {name: made_with[name] for name in ("hace", "python", "torch", "numpy")},
     }
     (target / "about.json").write_text(json.dumps(about, indent=2) + "\n")
@@ -116,7 +116,7 @@ def keep(
 def _changed(study: StudyFolder) -> dict[str, dict[str, float]]:
     """The share of training labels that each kind of labels really changes, by dataset."""
     shares = {name: about.get("changed") for name, about in study.data.items()}
-    return {name: {k: round(v, 4) for k, v in found.items()} for name, found in shares.items() if found}
+    return {name: {k: round(v, 4) for k, v in result.items()} for name, result in shares.items() if result}
 
 
 def kept_tables(results: Results) -> Iterator[Table]:

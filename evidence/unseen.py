@@ -61,21 +61,21 @@ def answers(
     left = leave_out(h, draw_classes(h, args.count, 0))
     study = UnseenStudy(h, train, test, list(left.classes), epochs=args.epochs)
     truth, new, listed = left.truths[test[1]], left.labels[test[1]] < 0, left.hierarchy
-    found, kept, best = {}, {}, 0.0
+    result, candidates, best = {}, {}, 0.0
     for name in ("cross-entropy", "both"):
-        log_q = study.log_q(left, METHODS[name], 0, kept, {})
+        log_q = study.log_q(left, METHODS[name], 0, candidates, {})
         if name == "cross-entropy":
-            found["best class"] = listed.leaf_nodes[log_q.numpy()[:, listed.leaf_nodes].argmax(axis=1)]
-            best = 100 * float((found["best class"] == truth)[~new].mean())
+            result["best class"] = listed.leaf_nodes[log_q.numpy()[:, listed.leaf_nodes].argmax(axis=1)]
+            best = 100 * float((result["best class"] == truth)[~new].mean())
         ladder = ladder_by(METHODS[name].rule, log_q, listed)
         point = at_known(curve(ladder, truth, new), best - 3)
         assert point is not None
-        found[name] = ladder.answers(point.threshold)
-    yield ["species", "closest listed", *found, "true"]
+        result[name] = ladder.answers(point.threshold)
+    yield ["species", "closest listed", *result, "true"]
     shown = [*(names[v] for v in listed.nodes), "no answer"]
     for row in (np.flatnonzero(test[1] == h.label(c))[0] for c in left.classes):
-        said = [shown[int(nodes[row])] for nodes in found.values()]
-        true = is_above(listed, found["both"][[row]], truth[[row]])[0] and found["both"][row] > 0
+        said = [shown[int(nodes[row])] for nodes in result.values()]
+        true = is_above(listed, result["both"][[row]], truth[[row]])[0] and result["both"][row] > 0
         yield [names[h.leaves[test[1][row]]], shown[truth[row]], *said, "yes" if true else "no"]
 
 
@@ -127,22 +127,22 @@ def guarantee(
     """A row per draw and method."""
     bound = RiskBound.of_accuracy(0.9, None, "samples")
     methods = ("cross-entropy", "leave-one-out")
-    found: dict[str, list[tuple[Any, ...]]] = {name: [] for name in methods}
-    kept: dict[Any, Any] = {}
+    result: dict[str, list[tuple[Any, ...]]] = {name: [] for name in methods}
+    calibrated: dict[Any, Any] = {}
     for number, fold in enumerate(folds(h, args.count, 0)):
         left = leave_out(h, fold)
         study, scores = UnseenStudy(h, train, test, fold, epochs=args.epochs), {}
         new, truth = np.flatnonzero(left.labels[test[1]] < 0), left.truths[test[1]]
         for name in methods:
-            log_q = study.log_q(left, METHODS[name], 0, kept, scores)
+            log_q = study.log_q(left, METHODS[name], 0, calibrated, scores)
             ladder = ladder_by(METHODS[name].rule, log_q, left.hierarchy)
             outcomes = ladder.outcomes(truth).take(new)
             true = ladder.true(truth) & ladder.says
             exact = ladder.nodes == truth[:, None]
-            found[name].append((outcomes, test[1][new], left.labels[test[1]] < 0, ladder, true, exact))
+            result[name].append((outcomes, test[1][new], left.labels[test[1]] < 0, ladder, true, exact))
         print(f"fold {number + 1}: a head without {len(fold)} classes", flush=True)
     yield ["draw", "method", "threshold", "false", "true", "known exact"]
-    for name, parts in found.items():
+    for name, parts in result.items():
         every, classes = joined([p[0] for p in parts]), np.concatenate([p[1] for p in parts])
         for draw in range(DRAWS):
             drawn = np.random.default_rng(draw).permutation(np.unique(classes))[: args.count]

@@ -96,9 +96,9 @@ def compare(args: argparse.Namespace) -> dict[str, Any]:
     model.fit(x, known)
     seconds = time.process_time() - began
     test = data["test"]
-    found = measured(model, unit_rows(test.x), test.labels, h)
+    result = measured(model, unit_rows(test.x), test.labels, h)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"method": args.method, **found, "decay": best, "fit, s": f"{seconds:.1f}", "memory, MB": f"{memory:.0f}",
+    return {"method": args.method, **result, "decay": best, "fit, s": f"{seconds:.1f}", "memory, MB": f"{memory:.0f}",
             "samples": len(x)}  # fmt: skip
 
 

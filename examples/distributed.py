@@ -34,9 +34,9 @@ def main() -> None:
     mine = torch.arange(1500, len(x))[rank::world]
     with torch.no_grad():
         accuracy.update(model(x[mine]), y[mine])
-    found = accuracy.compute()  # of the samples of all processes
+    result = accuracy.compute()  # of the samples of all processes
     if rank == 0:
-        print({name: round(float(value), 3) for name, value in found.items()})
+        print({name: round(float(value), 3) for name, value in result.items()})
     dist.barrier()  # nobody leaves while another still talks to it: gloo would abort the one that is left
 
 

@@ -53,10 +53,10 @@ with tempfile.TemporaryDirectory() as folder:
         compute_metrics=trainer_metrics(loss),
     )
     trainer.train()
-    found = trainer.evaluate()
+    metrics = trainer.evaluate()
 print(
     {
-        name: round(found[name], 3)
+        name: round(metrics[name], 3)
         for name in ("eval_accuracy", "eval_mistake_severity", "eval_hierarchical_f1")
     }
 )

@@ -47,9 +47,9 @@ def real_data() -> Callable[[str], Path]:
         folder = os.environ.get("HACE_TEST_DATA")
         if not folder:
             pytest.skip(f"needs the real data {name!r}: set HACE_TEST_DATA to the folder that holds it")
-        found = Path(folder).resolve() / name
-        if not found.exists():
-            pytest.skip(f"needs the real data {name!r}: {found} does not exist")
-        return found
+        result = Path(folder).resolve() / name
+        if not result.exists():
+            pytest.skip(f"needs the real data {name!r}: {result} does not exist")
+        return result
 
     return path

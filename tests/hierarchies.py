@@ -92,12 +92,12 @@ def plain(
 
 def _finished(parents: dict[str, list[str]], *, leaves: list[str] | None, rooted: bool | None) -> Plain:
     with_children = {parent for above in parents.values() for parent in above}
-    found = [v for v in parents if v not in with_children]
-    assert leaves is None or sorted(leaves) == sorted(found), (leaves, found)
+    results = [v for v in parents if v not in with_children]
+    assert leaves is None or sorted(leaves) == sorted(results), (leaves, results)
     tops = [v for v, above in parents.items() if not above]
     natural = len(tops) == 1 and tops[0] in with_children
     assert natural or not rooted, "only a single top with children can be a root"
-    return Plain(parents, found if leaves is None else leaves, natural if rooted is None else rooted)
+    return Plain(parents, results if leaves is None else leaves, natural if rooted is None else rooted)
 
 
 ANIMALS = plain(

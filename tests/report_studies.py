@@ -186,9 +186,9 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
 
 def row(table: Table, *names: str) -> dict[str, Entry]:
     """The row of a table whose first cells are these, by heading."""
-    found = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
-    assert len(found) == 1
-    return dict(zip(table.head, found[0], strict=True))
+    results = [r for r in table.rows if tuple(e.text for e in r[: len(names)]) == names]
+    assert len(results) == 1
+    return dict(zip(table.head, results[0], strict=True))
 
 
 def page_with(*blocks: Any, **parts: Any) -> str:

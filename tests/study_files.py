@@ -75,11 +75,11 @@ def study_options(folder: Path, *more: str) -> list[str]:
 
 def outcomes(runs: Path) -> dict[str, tuple[bytes | None, ...]]:
     """All that finished runs say, but for times: the bytes of results, weights, predictions and logs."""
-    found = {}
+    results = {}
     for folder in sorted(runs.iterdir()):
         result = json.loads((folder / "result.json").read_text())
         rest = {key: value for key, value in result.items() if key not in TIMES}
         names = ("weights.safetensors", "predictions.safetensors", "log.jsonl", "hierarchy.json")
         files = [(folder / name).read_bytes() if (folder / name).exists() else None for name in names]
-        found[folder.name] = (json.dumps(rest).encode(), *files)
-    return found
+        results[folder.name] = (json.dumps(rest).encode(), *files)
+    return results

@@ -31,14 +31,14 @@ def cells(count: int = 400, seed: int = 0, noise: float = 1.0) -> Any:
     kind = rng.integers(0, len(TYPES), count)
     centres = np.random.default_rng(7).normal(0, 1.5, (len(TYPES), 12)) + np.array([1, 1, 1, 0])[:, None]
     x = np.maximum(centres[kind] + rng.normal(0, noise, (count, 12)), 0).astype(np.float32)
-    found = anndata.AnnData(x)
-    found.obs_names = [f"cell{i}" for i in range(count)]
-    found.var_names = [f"gene{i}" for i in range(12)]
-    found.obs["type"] = np.array(TYPES, dtype=object)[kind]
-    found.obs["donor"] = [f"d{i % 8}" for i in range(count)]
-    found.obs["cluster"] = [str(k) for k in kind]
-    found.obsm["X_umap"] = x[:, :2]
-    return found
+    result = anndata.AnnData(x)
+    result.obs_names = [f"cell{i}" for i in range(count)]
+    result.var_names = [f"gene{i}" for i in range(12)]
+    result.obs["type"] = np.array(TYPES, dtype=object)[kind]
+    result.obs["donor"] = [f"d{i % 8}" for i in range(count)]
+    result.obs["cluster"] = [str(k) for k in kind]
+    result.obsm["X_umap"] = x[:, :2]
+    return result
 
 
 @pytest.fixture(scope="module")
@@ -124,9 +124,9 @@ def test_training_does_not_depend_on_how_cells_are_stored(tmp_path: Path) -> Non
     reference.X = csr_matrix(reference.X)
     reference.write(tmp_path / "reference.h5ad")
     backed = anndata.read_h5ad(tmp_path / "reference.h5ad", backed="r")
-    found = [hace.anndata.fit(data, "type", ONTOLOGY) for data in (reference, backed)]
-    assert np.allclose(found[0].coef_, found[1].coef_)
-    hace.anndata.annotate(query, found[1])
+    results = [hace.anndata.fit(data, "type", ONTOLOGY) for data in (reference, backed)]
+    assert np.allclose(results[0].coef_, results[1].coef_)
+    hace.anndata.annotate(query, results[1])
     query.write(tmp_path / "annotated.h5ad")  # all of it is what a file can hold
     again = anndata.read_h5ad(tmp_path / "annotated.h5ad")
     assert list(again.obs["hace_name"].astype(object)) == list(query.obs["hace_name"].astype(object))
@@ -140,10 +140,10 @@ def test_labels_by_name_at_mixed_depths_and_missing() -> None:
     labels.iloc[1::50] = np.nan
     labels.iloc[2::50] = None
     reference.obs["mixed"] = labels
-    found = hace.anndata.fit(reference, "mixed", ONTOLOGY)
-    assert set(found.hierarchy_.leaves) == set(TYPES)
-    assert "lymphocyte" in found.hierarchy_.nodes
-    assert found.hierarchy_.index("lymphocyte") in found._seen
+    model = hace.anndata.fit(reference, "mixed", ONTOLOGY)
+    assert set(model.hierarchy_.leaves) == set(TYPES)
+    assert "lymphocyte" in model.hierarchy_.nodes
+    assert model.hierarchy_.index("lymphocyte") in model._seen
 
 
 def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,18 +168,18 @@ def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_guarantees_are_about_new_donors() -> None:
     reference = cells()
     reference.obs["donor"] = [f"d{i % 40}" for i in range(400)]
-    found = hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.5)
-    assert found.guarantee(0.9).guarantee.startswith("In a new group at most 0.1 of its samples")
+    model = hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.5)
+    assert model.guarantee(0.9).guarantee.startswith("In a new group at most 0.1 of its samples")
     with pytest.raises(DataError, match=r"groups must be at least 19 .* Got 10\."):
-        hace.anndata.annotate(cells(50, seed=1), found, accuracy=0.95)
+        hace.anndata.annotate(cells(50, seed=1), model, accuracy=0.95)
 
 
 def test_embeddings_and_a_saved_model(tmp_path: Path) -> None:
     reference, query = cells(), cells(80, seed=5)
     for data in (reference, query):
         data.obsm["X_pca"] = np.asarray(data.X)[:, ::-1].copy()
-    found = hace.anndata.fit(reference, "type", ONTOLOGY, obsm="X_pca")
-    found.save(tmp_path / "cells.safetensors")
+    model = hace.anndata.fit(reference, "type", ONTOLOGY, obsm="X_pca")
+    model.save(tmp_path / "cells.safetensors")
     again = hace.HACEClassifier.load(tmp_path / "cells.safetensors")
     hace.anndata.annotate(query, again, obsm="X_pca")
     assert query.uns["hace"]["features"] == "obsm X_pca"
@@ -255,9 +255,9 @@ def test_raw_counts_are_noticed() -> None:
 
 def test_a_model_that_cannot_be_calibrated_answers_by_thresholds() -> None:
     with pytest.warns(UserWarning, match=r"makes no guarantees.* target must differ from the best output"):
-        found = hace.anndata.fit(cells(60, noise=0.01), "type", ONTOLOGY)
+        model = hace.anndata.fit(cells(60, noise=0.01), "type", ONTOLOGY)
     query = cells(30, seed=9, noise=0.01)
-    hace.anndata.annotate(query, found, threshold=0.5)
+    hace.anndata.annotate(query, model, threshold=0.5)
     assert list(query.obs["hace"].astype(object)) == list(query.obs["type"])
 
 

@@ -83,10 +83,10 @@ def test_intents_from_a_table_to_answers(tmp_path: Path) -> None:
     assert cli.main(["probe", "--features", str(tmp_path / "F"), *made]) == 0
     (run,) = (path for path in (tmp_path / "runs").iterdir() if not path.name.startswith("."))
     predictor = Predictor.from_run(run)
-    found = predictor.predict(tmp_path / "intents.csv")
+    predictions = predictor.predict(tmp_path / "intents.csv")
     truth = [*data["y_train"], *data["y_test"]]
-    assert len(found) == 3500
-    assert set(found.answers.ids) <= set(truth)
+    assert len(predictions) == 3500
+    assert set(predictions.answers.ids) <= set(truth)
     ask = ["how do i say hello in french", "please freeze my account"]
     assert predictor.predict(ask).answers.ids == ["translate", "freeze_account"]
     assert predictor.run.result is not None

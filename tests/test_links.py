@@ -66,8 +66,8 @@ def test_no_link_names_an_address_of_ours() -> None:
         *(ROOT / "src").rglob("*.py"),
         *(ROOT / ".github").rglob("*.yml"),
     ]
-    found = {str(file): ours.findall(file.read_text(encoding="utf-8")) for file in files if file.is_file()}
-    assert {file: links for file, links in found.items() if links} == {}
+    results = {str(file): ours.findall(file.read_text(encoding="utf-8")) for file in files if file.is_file()}
+    assert {file: links for file, links in results.items() if links} == {}
 
 
 def test_a_release_turns_relative_links_into_addresses_of_its_tag(tmp_path: Path) -> None:

@@ -143,21 +143,21 @@ def imported(path: Path) -> set[str]:
     """All that a file imports from hace, as dotted names below it, wherever in the file and however it does so."""
     package = ("hace", *path.relative_to(SOURCE).parts[:-1])
     tree = ast.parse(path.read_text(encoding="utf-8"))
-    found: set[str] = set()
+    result: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            result |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             base = ".".join(package[: len(package) - node.level + 1]) if node.level else ""
             module = ".".join(part for part in (base, node.module) if part)
-            found |= {whole_name(module, alias.name) for alias in node.names}
+            result |= {whole_name(module, alias.name) for alias in node.names}
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") == "import_module":
-            found |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
-    if "hace" in found:  # import hace, and then hace.name
+            result |= {str(a.value) for a in node.args if isinstance(a, ast.Constant)}
+    if "hace" in result:  # import hace, and then hace.name
         uses = [node for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
         own = [node.attr for node in uses if isinstance(node.value, ast.Name) and node.value.id == "hace"]
-        found |= {whole_name("hace", name) for name in own}
-    return {name[5:] for name in found if name.startswith("hace.")}
+        result |= {whole_name("hace", name) for name in own}
+    return {name[5:] for name in result if name.startswith("hace.")}
 
 
 def whole_name(module: str, name: str) -> str:

@@ -245,8 +245,8 @@ class Torture:
             (os.killpg if name == "SIGINT" else os.kill)(child.pid, number)  # Ctrl-C reaches the whole group
             code = child.wait()
             text = self.log.read_text()
-            told = name != "SIGKILL" and "Traceback" in text  # of SIGKILL only orphans could tell
-            if code not in (*CODES[number], 0) or told:
+            has_traceback = name != "SIGKILL" and "Traceback" in text  # of SIGKILL only orphans could tell
+            if code not in (*CODES[number], 0) or has_traceback:
                 raise RuntimeError(f"exit code {code} after {name}: {text[-2000:]}")
             return code != 0
 

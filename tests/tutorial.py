@@ -67,11 +67,11 @@ def agree(shown: str, printed: str) -> bool:
         else:
             pattern += r"\s+"
         last = part.end()
-    found = re.fullmatch(pattern + re.escape(shown.strip()[last:]), printed.strip(), re.DOTALL)
-    return found is not None and all(
+    result = re.fullmatch(pattern + re.escape(shown.strip()[last:]), printed.strip(), re.DOTALL)
+    return result is not None and all(
         abs(float(text) - float(number))
         <= NEAR * abs(float(number)) + 0.5 * 10.0 ** -len(number.partition(".")[2])
-        for text, number in zip(found.groups(), numbers, strict=True)
+        for text, number in zip(result.groups(), numbers, strict=True)
     )
 
 
@@ -87,15 +87,15 @@ def steps(page: str, folder: Path) -> Iterator[Step]:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(body, encoding="utf-8")
         elif language == "console":
-            for found in COMMAND.finditer(body):
-                fails = found[2].startswith("hace: ")
-                printed = run(found[1].replace("\\\n", " "), folder, fails).replace(f"{folder}{os.sep}", "")
+            for result in COMMAND.finditer(body):
+                fails = result[2].startswith("hace: ")
+                printed = run(result[1].replace("\\\n", " "), folder, fails).replace(f"{folder}{os.sep}", "")
                 yield Step(
-                    found[1],
-                    found[2],
+                    result[1],
+                    result[2],
                     printed,
-                    block.start(3) + found.start(2),
-                    block.start(3) + found.end(2),
+                    block.start(3) + result.start(2),
+                    block.start(3) + result.end(2),
                 )
 
 
@@ -103,7 +103,7 @@ def run(command: str, folder: Path, fails: bool) -> str:
     """What a command prints. `hace` and scripts run in this process, which spares them the import of torch."""
     words = shlex.split(command, comments=True)
     if words[0] in ("hace", "python") and "-m" not in words[:2] and not SHELL.search(command):
-        words = [found for word in words for found in (sorted(glob.glob(word, root_dir=folder)) or [word])]
+        words = [result for word in words for result in (sorted(glob.glob(word, root_dir=folder)) or [word])]
         code, out, err = in_process(words)
     else:
         variables = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}

@@ -132,8 +132,8 @@ def main() -> None:
     rows = {flow: in_own_process(flow) for flow in FLOWS}
     if args.markdown:
         print("| flow | modules visited | modules imported |\n| --- | --- | --- |")
-    for flow, found in rows.items():
-        visited, imported = len(found["visited"]), len(found["imported"])
+    for flow, result in rows.items():
+        visited, imported = len(result["visited"]), len(result["imported"])
         print(
             f"| `hace {flow}` | {visited} | {imported} |"
             if args.markdown

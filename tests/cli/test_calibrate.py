@@ -89,12 +89,12 @@ def test_a_calibrated_run_answers_with_its_threshold(
     assert "--of samples: of all samples, at most 1 - accuracy get a false answer, on average" in said
     assert "exchangeable" in said
 
-    found = calibration_of(run)
-    sure = found.threshold_for(0.9)
+    result = calibration_of(run)
+    sure = result.threshold_for(0.9)
     held = rescored(run.folder, split="val")
-    assert found.samples + found.temperature_samples == len(held.samples)
+    assert result.samples + result.temperature_samples == len(held.samples)
     z = torch.cat(list(new.outputs()))
-    z = (z if loss == "hace" else new.loss.leaf_logits(z)) / found.temperature
+    z = (z if loss == "hace" else new.loss.leaf_logits(z)) / result.temperature
     assert isinstance(sure.threshold, float)
     expected = hace.predict(z, new.hierarchy, "threshold", threshold=sure.threshold)
     answers = Predictor.from_run(run.folder).predict(tmp_path / "new.npy", accuracy=0.9)
@@ -127,11 +127,11 @@ def test_a_calibrated_run_answers_with_its_threshold(
 
 def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
     run = probed(tmp_path)
-    found = calibrate_run(run.folder, (0.8, 0.9), of="samples")
+    result = calibrate_run(run.folder, (0.8, 0.9), of="samples")
     path = run.folder / "calibration.json"
     good = path.read_text()
     again = f"Calibrate again: hace calibrate {run.folder}"
-    first = found.thresholds[0].to_dict()
+    first = result.thresholds[0].to_dict()
     other = {"hierarchy": "0" * 64}
     for change, words in (
         ({"weights": "0" * 64}, f"made with the weights of the run.* {again}"),
@@ -155,7 +155,7 @@ def test_a_calibration_of_another_model_is_refused(tmp_path: Path) -> None:
         with pytest.raises(hace.HaceError, match=words):
             Predictor.from_run(run.folder).predict(torch.zeros(1, 6), accuracy=0.9)
         path.write_text(good)
-    assert read_calibration(path) == found
+    assert read_calibration(path) == result
     with pytest.raises(
         ConfigError,
         match=rf"0\.9 of samples\. Got 0\.97 of answers\. To add it: hace calibrate {run.folder} --accuracy 0\.8,0\.9,0\.97$",
@@ -185,8 +185,8 @@ def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     capsys.readouterr()
     assert cli.main(["calibrate", str(run.folder), "--split", "test", "--temperature", "2"]) == 0
     assert "no longer a fair test" in capsys.readouterr().out
-    found = calibration_of(run)
-    assert (found.temperature, found.temperature_samples, found.samples) == (2.0, 0, 8 * 20)
+    result = calibration_of(run)
+    assert (result.temperature, result.temperature_samples, result.samples) == (2.0, 0, 8 * 20)
     with pytest.raises(ConfigError, match="split must be one of 'val', 'test'"):
         calibrate_run(run.folder, split="train")
 
@@ -199,20 +199,20 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     out = ["--out", f"{tmp_path}/c.json", "--of", "samples", "--rule", "climb"]
     assert cli.main(["calibrate", *words, *out]) == 0
     capsys.readouterr()
-    found = read_calibration(tmp_path / "c.json")
+    calibration = read_calibration(tmp_path / "c.json")
     logits = torch.from_numpy(np.load(tmp_path / "z.npy"))
     logits = logits.log() if kind == "probs" else logits
     nodes = H.leaf_nodes[y]
-    assert calibrate_scores(logits, nodes, H, of="samples", rule="climb", split="z.npy") == found
+    assert calibrate_scores(logits, nodes, H, of="samples", rule="climb", split="z.npy") == calibration
     evaluated = ["evaluate", *words, "--calibration", f"{tmp_path}/c.json", "--accuracy", "0.8", "--json"]
     assert cli.main(evaluated) == 0
     report = json.loads(capsys.readouterr().out)
-    told = found.threshold_for(0.8).predict(logits / found.temperature, H)
+    answers = calibration.threshold_for(0.8).predict(logits / calibration.temperature, H)
     true = hace.evaluate(logits, y, H, rules={}).values  # the raw metrics stay
     assert report["metrics"]["leaves"]["top-1"] == pytest.approx(true["leaves", "top-1"])
-    specific = hace.evaluate(logits / found.temperature, y, H).values["selection", "AURC"]
+    specific = hace.evaluate(logits / calibration.temperature, y, H).values["selection", "AURC"]
     assert report["metrics"]["calibrated: selection"]["AURC"] == pytest.approx(specific, abs=1e-6)
-    below = np.mean([v is not None for v in told.ids])
+    below = np.mean([v is not None for v in answers.ids])
     assert report["guarantee"]["measured"]["answered"] == pytest.approx(below)
     np.save(tmp_path / "nodes.npy", np.zeros((300, H.num_nodes), dtype=np.float32))
     other = [w.replace("z.npy", "nodes.npy") for w in evaluated if w not in ("--kind", kind)]
@@ -221,7 +221,7 @@ def test_files_of_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str], kin
     with pytest.raises(
         ConfigError, match=r"--accuracy 0\.7,0\.8,0\.9,0\.95,0\.99 --of samples --rule climb$"
     ):
-        found.threshold_for(0.7)
+        calibration.threshold_for(0.7)
 
 
 def test_probabilities_read_as_logits_are_noticed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -305,7 +305,7 @@ def test_guarantees_are_kept_on_new_samples() -> None:
     for seed in range(200):
         rows = np.random.default_rng(seed).permutation(len(z))
         calibration, new = rows[:90], rows[90:1090]
-        found = calibrate_scores(
+        result = calibrate_scores(
             torch.from_numpy(z[calibration]),
             H.leaf_nodes[y[calibration]],
             H,
@@ -313,20 +313,20 @@ def test_guarantees_are_kept_on_new_samples() -> None:
             of="samples",
             seed=seed,
         )
-        told = found.threshold_for(0.9).predict(torch.from_numpy(z[new]) / found.temperature, H).ids
+        answers = result.threshold_for(0.9).predict(torch.from_numpy(z[new]) / result.temperature, H).ids
         true = [{None, *H.ancestors(H.leaves[i], include_self=True)} for i in y[new].tolist()]
-        error.append(np.mean([a not in t for a, t in zip(told, true, strict=True)]))
+        error.append(np.mean([a not in t for a, t in zip(answers, true, strict=True)]))
     assert np.mean(error) < 0.1 + 2 * np.std(error) / np.sqrt(200)
     assert np.mean(error) > 0.06  # nor are answers vaguer than they need to be
 
 
 def test_a_training_is_calibrated_on_what_it_held_out(tmp_path: Path) -> None:
     run = train(tiny(validation=0.5), tmp_path / "run")
-    found = calibrate_run(run.folder, 0.5, of="samples", temperature=1.0)
-    assert (found.split, found.samples) == ("val", 20)
+    result = calibrate_run(run.folder, 0.5, of="samples", temperature=1.0)
+    assert (result.split, result.samples) == ("val", 20)
     image = np.zeros((32, 32, 3), dtype=np.uint8)
     answers = Predictor.from_run(run.folder).predict(image, accuracy=0.5)
-    assert answers.guarantee == found.threshold_for(0.5)
+    assert answers.guarantee == result.threshold_for(0.5)
     assert run.result is not None
     assert run.result["temperature"]["source"] == "val"
 

@@ -146,9 +146,9 @@ def test_every_form_of_scores_says_the_same(folder: Path, hace_evaluate: Callabl
         ("f32.npy", []),
         ("nodes.npy", []),
     ]:
-        found = hace_evaluate(*args, scores=scores)["metrics"]
+        evaluation = hace_evaluate(*args, scores=scores)["metrics"]
         for heading, values in expected.items():
-            assert found[heading] == pytest.approx(values, abs=1e-5), (scores, heading)
+            assert evaluation[heading] == pytest.approx(values, abs=1e-5), (scores, heading)
     np.savetxt("y.txt", y, fmt="%d")
     Path("y.csv").write_text("image,label\n" + "".join(f"{i}.jpg,{LEAVES[v]}\n" for i, v in enumerate(y)))
     Path("one.csv").write_text("".join(f"{LEAVES[v]}\n" for v in y))
@@ -167,9 +167,9 @@ def test_path_sums(
     np.save("outputs.npy", outputs)
     for options, sharing in ((), 1.0), (("--sharing", "0.5"), 0.5):
         np.save("sums.npy", hace.leaf_logits(torch.from_numpy(outputs), h, "paths", sharing).numpy())
-        found = hace_evaluate("--outputs", "paths", *options, scores="outputs.npy")["metrics"]
-        assert found == hace_evaluate(scores="sums.npy")["metrics"]
-        assert found != hace_evaluate(scores="outputs.npy")["metrics"]
+        evaluation = hace_evaluate("--outputs", "paths", *options, scores="outputs.npy")["metrics"]
+        assert evaluation == hace_evaluate(scores="sums.npy")["metrics"]
+        assert evaluation != hace_evaluate(scores="outputs.npy")["metrics"]
     assert "--sharing must come with --outputs paths" in refused(capsys, "--sharing", "1")
     assert "--kind must be logits" in refused(capsys, "--outputs", "paths", "--kind", "probs")
     assert "sharing must be a number >= 0" in refused(
@@ -188,8 +188,8 @@ def test_columns_by_display_name(folder: Path, hace_evaluate: Callable[..., Any]
     header = ",".join(names[leaf] for leaf in reversed(LEAVES))
     np.savetxt("named.csv", np.load("z.npy")[:, ::-1], delimiter=",", header=header, comments="", fmt="%.17g")
     Path("y.txt").write_text("".join(f"{names[LEAVES[v]]}\n" for v in np.load("y.npy")))
-    found = hace_evaluate("-o", "names=names.txt", scores="named.csv", labels="y.txt")
-    assert found["metrics"]["leaves"] == pytest.approx(hace_evaluate()["metrics"]["leaves"])
+    evaluation = hace_evaluate("-o", "names=names.txt", scores="named.csv", labels="y.txt")
+    assert evaluation["metrics"]["leaves"] == pytest.approx(hace_evaluate()["metrics"]["leaves"])
 
 
 def test_small_chunks(
@@ -199,20 +199,20 @@ def test_small_chunks(
     np.savetxt("plain.csv", np.load("z.npy"), delimiter=",", fmt="%.17g")
     monkeypatch.setattr("hace.formats.score_files.CHUNK", 12)  # three rows
     for scores in ("z.npy", "plain.csv"):
-        found = hace_evaluate(scores=scores)["metrics"]
+        evaluation = hace_evaluate(scores=scores)["metrics"]
         for heading, values in whole.items():
-            assert found[heading] == pytest.approx(values), heading
+            assert evaluation[heading] == pytest.approx(values), heading
 
 
 def test_metrics_of_the_leaves_alone(
     folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     whole = hace_evaluate("--subset", "dog")
-    found = hace_evaluate("--subset", "dog", "--metrics", "leaves", "--out", "found")
-    assert found["metrics"] == {"leaves": whole["metrics"]["leaves"]}
-    assert whole.keys() - found.keys() == {"operating_curve", "risk_coverage", "reliability"}
-    assert {key: whole[key] for key in found if key != "metrics"} == {
-        key: found[key] for key in found if key != "metrics"
+    evaluation = hace_evaluate("--subset", "dog", "--metrics", "leaves", "--out", "found")
+    assert evaluation["metrics"] == {"leaves": whole["metrics"]["leaves"]}
+    assert whole.keys() - evaluation.keys() == {"operating_curve", "risk_coverage", "reliability"}
+    assert {key: whole[key] for key in evaluation if key != "metrics"} == {
+        key: evaluation[key] for key in evaluation if key != "metrics"
     }
     written = {path.name for path in (folder / "found").iterdir()}
     assert written == {"report.json", "decisions.csv", "classes.csv", "mistakes.csv"}
@@ -251,9 +251,9 @@ def test_subset_and_compare(
     z = np.load("z.npy")
     z[np.arange(len(y)), y] += 2
     np.save("better.npy", z)
-    found = hace_evaluate("--compare", "better.npy")["comparison"]
-    assert found == hace_evaluate("--compare", "better.npy")["comparison"]
-    top1 = next(m for m in found["metrics"] if m["name"] == "top-1")
+    evaluation = hace_evaluate("--compare", "better.npy")["comparison"]
+    assert evaluation == hace_evaluate("--compare", "better.npy")["comparison"]
+    top1 = next(m for m in evaluation["metrics"] if m["name"] == "top-1")
     assert top1["change"] == pytest.approx(top1["second"] - top1["first"])
     assert 0 < top1["low"] < top1["high"]
     arguments = ["evaluate", "--hierarchy", "tree.csv", "--scores", "z.npy", "--labels", "y.npy"]
@@ -518,9 +518,9 @@ def test_the_report_tells_how_many_answers_say_anything(
 ) -> None:
     sure = hace_evaluate("--threshold", "1", root)["metrics"]["threshold 1"]
     assert (sure["true (right or above)"], sure["answered below the root"]) == (1.0, 0.0)
-    found = hace_evaluate("--threshold", "0.7", root)["metrics"]["threshold 0.7"]
+    evaluation = hace_evaluate("--threshold", "0.7", root)["metrics"]["threshold 0.7"]
     decided = predict(np.load("z.npy"), hace.read_hierarchy("tree.csv"), "threshold", threshold=0.7)
-    assert found["answered below the root"] == pytest.approx(float((decided.levels > 0).double().mean()))
+    assert evaluation["answered below the root"] == pytest.approx(float((decided.levels > 0).double().mean()))
 
 
 @pytest.mark.slow
@@ -556,13 +556,13 @@ def test_a_probe_on_real_birds(
             "0.5",
         ]
         assert cli.main(["evaluate", *arguments, "--json"]) == 0
-        found = json.loads(capsys.readouterr().out)["metrics"]
-        tops.add(found["leaves"]["top-1"])
-        coarse[name] = found["accuracy by level, answer carried up"]["level 1"]
-        assert found["leaves"]["HD@1"] == pytest.approx(
-            found["leaves"]["severity"] * (1 - found["leaves"]["top-1"])
+        result = json.loads(capsys.readouterr().out)["metrics"]
+        tops.add(result["leaves"]["top-1"])
+        coarse[name] = result["accuracy by level, answer carried up"]["level 1"]
+        assert result["leaves"]["HD@1"] == pytest.approx(
+            result["leaves"]["severity"] * (1 - result["leaves"]["top-1"])
         )
-        assert found["least cost, any rank, price 0.5"]["true (right or above)"] > found["leaves"]["top-1"]
+        assert result["least cost, any rank, price 0.5"]["true (right or above)"] > result["leaves"]["top-1"]
     assert len(tops) == 1  # leaves do not know the tree
     assert tops.pop() > 0.5
     assert all(value > 0.8 for value in coarse.values())
@@ -584,7 +584,7 @@ def test_the_python_function_does_what_the_command_does(
             "9",
         ),
     )
-    found = hace.evaluate(
+    evaluation = hace.evaluate(
         z,
         y,
         h,
@@ -597,7 +597,7 @@ def test_the_python_function_does_what_the_command_does(
         distance="edges",
         bins=9,
     )
-    again = found.to_dict()
+    again = evaluation.to_dict()
     assert said["comparison"].pop("second") == "better.npy"
     assert again["comparison"].pop("second") == "second"
     assert json.loads(json.dumps(without_nan(again))) == said
@@ -620,16 +620,16 @@ def test_the_python_function_does_what_the_command_does(
 def test_a_temperature_and_a_guarantee_from_python(folder: Path) -> None:
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
     sure = hace.guaranteed_threshold(z / 0.5, y, h, 0.8)
-    found = hace.evaluate(z, y, h, temperature=0.5, guarantee=sure)
-    assert found.calibrated is not None
+    evaluation = hace.evaluate(z, y, h, temperature=0.5, guarantee=sure)
+    assert evaluation.calibrated is not None
     warm = hace.evaluate(z / 0.5, y, h, guarantee=sure)
-    assert found.calibrated.values == pytest.approx(warm.values, nan_ok=True)
+    assert evaluation.calibrated.values == pytest.approx(warm.values, nan_ok=True)
     guaranteed = metrics.guaranteed_answers(z / 0.5, y, h, sure)
-    assert found.guarantee_measured()["false"] == pytest.approx(float(guaranteed.false))
-    assert found.guarantee_measured()["specificity"] == pytest.approx(float(guaranteed.specificity))
-    assert found.to_dict()["guarantee"]["measured"] == warm.to_dict()["guarantee"]["measured"]
-    assert f"guarantee: {sure.guarantee}" in found.to_text()
-    assert found.values == pytest.approx(hace.evaluate(z, y, h).values, nan_ok=True)
+    assert evaluation.guarantee_measured()["false"] == pytest.approx(float(guaranteed.false))
+    assert evaluation.guarantee_measured()["specificity"] == pytest.approx(float(guaranteed.specificity))
+    assert evaluation.to_dict()["guarantee"]["measured"] == warm.to_dict()["guarantee"]["measured"]
+    assert f"guarantee: {sure.guarantee}" in evaluation.to_text()
+    assert evaluation.values == pytest.approx(hace.evaluate(z, y, h).values, nan_ok=True)
     for wrong, words in (
         ({"temperature": 0.0}, "temperature must be a number above 0"),
         ({"temperature": 2.0, "metrics": "leaves"}, "temperature must be left out with metrics='leaves'"),
@@ -644,8 +644,8 @@ def test_a_temperature_and_a_guarantee_from_python(folder: Path) -> None:
 def test_a_page_from_python(folder: Path) -> None:
     pytest.importorskip("matplotlib")
     h, z, y = hace.read_hierarchy("tree.csv"), np.load("z.npy"), np.load("y.npy")
-    found = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy())
-    page = hace.write_evaluation(found, "page")
+    evaluation = hace.evaluate(z, y, h, name="mine", compare=z[:, ::-1].copy())
+    page = hace.write_evaluation(evaluation, "page")
     assert page == (folder / "page" / "report.html").resolve()
     assert "mine against second" in page.read_text(encoding="utf-8")
 
@@ -665,8 +665,8 @@ def test_scores_and_labels_in_another_order_are_joined_by_the_names_of_samples(
         lines = [",".join([names[i], *(f"{v!r}" for v in z[i].tolist())]) for i in order]
         Path(path).write_text(",".join(["file", *LEAVES]) + "\n" + "\n".join(lines) + "\n")
 
-    def numbers(found: dict[str, Any]) -> list[float]:
-        return [value for values in found["metrics"].values() for value in values.values()]
+    def numbers(result: dict[str, Any]) -> list[float]:
+        return [value for values in result["metrics"].values() for value in values.values()]
 
     def same_metrics(one: dict[str, Any], other: dict[str, Any]) -> bool:
         return numbers(one) == pytest.approx(numbers(other), nan_ok=True)

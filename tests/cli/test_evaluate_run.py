@@ -60,9 +60,9 @@ def runs(files: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run
         "file": config(data=own),
         "rooted": config(data=DataConfig(own.name, own.root, own.hierarchy, root_node=False)),
     }
-    found = dict(zip(configs, probe(list(configs.values()), out), strict=True))
-    assert all(run.status == "finished" for run in found.values())
-    return found
+    result = dict(zip(configs, probe(list(configs.values()), out), strict=True))
+    assert all(run.status == "finished" for run in result.values())
+    return result
 
 
 @pytest.fixture
@@ -83,13 +83,13 @@ def refused(capsys: pytest.CaptureFixture[str], *words: object) -> str:
 def test_a_run_says_again_what_its_result_says(
     name: str, runs: dict[str, Run], evaluated: Callable[..., Any]
 ) -> None:
-    found = evaluated(runs[name].folder)
+    evaluation = evaluated(runs[name].folder)
     result = runs[name].result
     assert result is not None
-    same = set(found) & set(result)
+    same = set(evaluation) & set(result)
     assert {"metrics", "operating_curve", "risk_coverage", "reliability", "mistakes", "samples"} <= same
-    assert {key: found[key] for key in same} == {key: result[key] for key in same}
-    assert (found["run"], found["split"]) == (runs[name].id, result["split"])
+    assert {key: evaluation[key] for key in same} == {key: result[key] for key in same}
+    assert (evaluation["run"], evaluation["split"]) == (runs[name].id, result["split"])
 
 
 def test_the_table_names_the_run(runs: dict[str, Run], capsys: pytest.CaptureFixture[str]) -> None:
@@ -136,13 +136,24 @@ def test_other_splits(runs: dict[str, Run], evaluated: Callable[..., Any]) -> No
 @pytest.mark.parametrize("name", ["hace", "ce", "none", "shuffled"])
 def test_options_act_on_a_run(name: str, runs: dict[str, Run], evaluated: Callable[..., Any]) -> None:
     h = runs[name].hierarchy
-    kept = ",".join(h.leaves[:3])
-    words = ("--subset", kept, "--threshold", "0.6", "--level", "1", "--price", "0.3", "--distance", "edges")
-    found = evaluated(runs[name].folder, *words)
-    assert found["outside_subset"] == 25
-    assert found["distance"] == "edges"
+    region = ",".join(h.leaves[:3])
+    words = (
+        "--subset",
+        region,
+        "--threshold",
+        "0.6",
+        "--level",
+        "1",
+        "--price",
+        "0.3",
+        "--distance",
+        "edges",
+    )
+    evaluation = evaluated(runs[name].folder, *words)
+    assert evaluation["outside_subset"] == 25
+    assert evaluation["distance"] == "edges"
     assert {"threshold 0.6", "best node of level 1", "least cost, any rank, price 0.3"} <= set(
-        found["metrics"]
+        evaluation["metrics"]
     )
     report = rescored(runs[name].folder).report(subset=h.leaves[:3])
     assert set(report.samples.answers.tolist()) <= set(h.leaf_nodes[:3].tolist())
@@ -194,8 +205,8 @@ def test_moved_data(
         message = refused(capsys, runs["file"].folder)
         assert "birds.npz" in message
         assert "--data-root" in message
-        found = ["--data-root", str(moved / "birds.npz")]
-        assert cli.main(["evaluate", str(runs["file"].folder), *found]) == 0
+        results = ["--data-root", str(moved / "birds.npz")]
+        assert cli.main(["evaluate", str(runs["file"].folder), *results]) == 0
         words = (runs["file"].folder, "--data-root", moved / "birds.npz", "--compare")
         assert cli.main(["evaluate", *map(str, words), str(runs["file"].folder)]) == 0
     finally:
@@ -316,10 +327,10 @@ def test_real_features(
     )
     settings = {"data": data, "epochs": 2, "batch_size": 256, "lr": 8.0}
     first, second = probe([config("cross_entropy", **settings), config("hace", **settings)], tmp_path)
-    found = evaluated(first.folder, "--compare", second.folder)
+    evaluation = evaluated(first.folder, "--compare", second.folder)
     assert first.result is not None
     assert second.result is not None
-    assert found["metrics"] == first.result["metrics"]
+    assert evaluation["metrics"] == first.result["metrics"]
     expected = second.result["metrics"]
-    rows = found["comparison"]["metrics"]
+    rows = evaluation["comparison"]["metrics"]
     assert {r["name"]: r["second"] for r in rows if r["heading"] == "leaves"} == expected["leaves"]

@@ -68,9 +68,9 @@ def test_predict_takes_the_file(folder: Path, capsys: pytest.CaptureFixture[str]
 def test_evaluate_and_calibrate_take_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, later = str(folder / "birds.hace"), str(folder / "later.csv")
     assert cli.main(["evaluate", model, "--samples", later, "--accuracy", "0.95", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    result = json.loads(capsys.readouterr().out)
     right = hace.load(model).predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
-    assert found["metrics"]["leaves"]["top-1"] == pytest.approx(right.mean())
+    assert result["metrics"]["leaves"]["top-1"] == pytest.approx(right.mean())
     assert cli.main(["evaluate", model]) == 2
     assert "must come with --samples" in capsys.readouterr().err
     copy = folder / "recalibrated.hace"

@@ -217,7 +217,7 @@ def test_a_word_means_the_same_in_every_command() -> None:
         for argument in application([command.name])[command.name].assemble_argument_collection():
             for word in argument.names if argument.show else ():
                 kinds.setdefault(word, {})[command.name] = kind_of(argument.hint)
-    assert {word: found for word, found in kinds.items() if len(set(found.values())) > 1} == {}
+    assert {word: result for word, result in kinds.items() if len(set(result.values())) > 1} == {}
 
 
 def test_settings_have_the_options_of_their_configuration() -> None:

@@ -116,15 +116,15 @@ def own(folder: Path) -> tuple[Hierarchy, dict[str, np.ndarray]]:
 def test_files_get_the_answers_of_the_run_itself(kind: str, place: Path) -> None:
     h, expected = own(place / kind)
     checkpoint = place / "vit.safetensors" if kind == "probe" else None
-    found = Predictor.from_run(place / kind, checkpoint=checkpoint).predict(place / "images")
-    assert [Path(name).name for name in found.names] == [f"{i:02d}.png" for i in range(12)]
-    assert found.answers.nodes.tolist() == expected["answer"].tolist()
-    np.testing.assert_allclose(found.answers.probabilities, expected["confidence"], atol=1e-5)
-    inside = (found.leaves.nodes[:, :5] == torch.from_numpy(expected["truth"].astype(np.int64))[:, None]).any(
-        1
-    )
+    predictions = Predictor.from_run(place / kind, checkpoint=checkpoint).predict(place / "images")
+    assert [Path(name).name for name in predictions.names] == [f"{i:02d}.png" for i in range(12)]
+    assert predictions.answers.nodes.tolist() == expected["answer"].tolist()
+    np.testing.assert_allclose(predictions.answers.probabilities, expected["confidence"], atol=1e-5)
+    inside = (
+        predictions.leaves.nodes[:, :5] == torch.from_numpy(expected["truth"].astype(np.int64))[:, None]
+    ).any(1)
     assert inside.tolist() == expected["top5"].tolist()
-    assert found.hierarchy.fingerprint == h.fingerprint
+    assert predictions.hierarchy.fingerprint == h.fingerprint
 
 
 def test_every_way_to_name_images_says_the_same(place: Path, predicted: Callable[..., Any]) -> None:
@@ -180,26 +180,26 @@ def test_features_in_every_form(strange: Path, tmp_path: Path) -> None:
     predictor = Predictor.from_run(strange / "probe")
     x = np.load(strange / "new.npy")
     _, run = own(strange / "probe")
-    found = predictor.predict(x)
-    assert found.answers.nodes.tolist() == run["answer"].tolist()
-    np.testing.assert_allclose(found.answers.probabilities, run["confidence"], atol=1e-6)
-    assert found.names[:2] == ["000000", "000001"]
+    predictions = predictor.predict(x)
+    assert predictions.answers.nodes.tolist() == run["answer"].tolist()
+    np.testing.assert_allclose(predictions.answers.probabilities, run["confidence"], atol=1e-6)
+    assert predictions.names[:2] == ["000000", "000001"]
     np.savez(tmp_path / "x.npz", X=x)
     save_arrays({"x": x}, tmp_path / "x.safetensors")
     for given in (torch.from_numpy(x), strange / "new.npy", tmp_path / "x.npz", tmp_path / "x.safetensors"):
-        assert predictor.predict(given).answers.ids == found.answers.ids
-    assert predictor.predict(x[3]).answers.ids == found.answers.ids[3:4]
+        assert predictor.predict(given).answers.ids == predictions.answers.ids
+    assert predictor.predict(x[3]).answers.ids == predictions.answers.ids[3:4]
     split = predictor.predict(strange / "x.npz", batch_size=7)
     assert split.names[0] == "train/000000"
-    assert split.answers.ids[40:] == found.answers.ids
+    assert split.answers.ids[40:] == predictions.answers.ids
 
 
 def test_a_folder_of_features(place: Path, tmp_path: Path) -> None:
     """The model behind the features is not needed, and must be the same."""
-    found = Predictor.from_run(place / "probe").predict(place / "F")
+    predictions = Predictor.from_run(place / "probe").predict(place / "F")
     _, run = own(place / "probe")
-    assert found.answers.nodes.tolist()[30:] == run["answer"].tolist()
-    assert found.names[0].startswith("train/")
+    assert predictions.answers.nodes.tolist()[30:] == run["answer"].tolist()
+    assert predictions.names[0].startswith("train/")
     other = save_weights(VIT, tmp_path / "other.safetensors", seed=1, img_size=SIZE)
     words = [*COMMAND.split(), "--checkpoint", str(other), "--out", str(tmp_path / "G")]
     assert cli.main(words) == 0
@@ -251,12 +251,12 @@ def test_levels_by_name(strange: Path, capsys: pytest.CaptureFixture[str]) -> No
 
 def test_a_subset_of_the_classes(place: Path, predicted: Callable[..., Any]) -> None:
     h, _ = own(place / "probe")
-    kept = list(h.leaves[1:4])
-    (place / "kept.txt").write_text("\n".join(kept))
-    found = predicted(place / "images", "--subset", ",".join(kept))
-    assert found == predicted(place / "images", "--subset", place / "kept.txt")
-    for document in found:
-        assert {leaf["id"] for leaf in document["leaves"]} == set(kept)  # three of five asked for
+    region = list(h.leaves[1:4])
+    (place / "kept.txt").write_text("\n".join(region))
+    result = predicted(place / "images", "--subset", ",".join(region))
+    assert result == predicted(place / "images", "--subset", place / "kept.txt")
+    for document in result:
+        assert {leaf["id"] for leaf in document["leaves"]} == set(region)  # three of five asked for
         assert sum(leaf["probability"] for leaf in document["leaves"]) == pytest.approx(1)
     everything = predicted(place / "images", "--subset", ",".join(h.leaves), "--top-k", "6")
     for a, b in zip(everything, predicted(place / "images", "--top-k", "9"), strict=True):
@@ -447,10 +447,10 @@ def test_broken_images_in_python(place: Path, broken: Path) -> None:
     predictor = Predictor.from_run(place / "train")
     with pytest.raises(DataError, match=r"^2 of 12 images cannot be read:\n  .*01\.png: .*\n  .*04\.png: "):
         predictor.predict(broken)
-    found = predictor.predict(broken, skip_broken=True, batch_size=3)
-    assert (len(found), len(found.names)) == (10, 10)
-    assert [(b.place, Path(b.name).name) for b in found.broken] == [(1, "01.png"), (4, "04.png")]
-    assert repr(found).startswith("<Predictions: 10 samples, 2 broken over")
+    predictions = predictor.predict(broken, skip_broken=True, batch_size=3)
+    assert (len(predictions), len(predictions.names)) == (10, 10)
+    assert [(b.place, Path(b.name).name) for b in predictions.broken] == [(1, "01.png"), (4, "04.png")]
+    assert repr(predictions).startswith("<Predictions: 10 samples, 2 broken over")
     with pytest.raises(
         DataError, match=r"2 of 2 images cannot be read:\n  gone\.png: the image does not exist"
     ):
@@ -461,9 +461,11 @@ def test_an_image_that_would_fill_the_memory(place: Path, tmp_path: Path) -> Non
     """Its shorter side is made 36 pixels wide before the middle is cut out: 1 x 30,000 would become 36 x 1,080,000."""
     image = toy_images()["test"].image(0).resize((1, 30_000))
     image.save(tmp_path / "thread.png")
-    found = Predictor.from_run(place / "train").predict([tmp_path / "thread.png", image], skip_broken=True)
-    assert len(found) == 0
-    assert [b.reason for b in found.broken] == [
+    predictions = Predictor.from_run(place / "train").predict(
+        [tmp_path / "thread.png", image], skip_broken=True
+    )
+    assert len(predictions) == 0
+    assert [b.reason for b in predictions.broken] == [
         "the image has 1 x 30000 pixels, too narrow for its length."
     ] * 2
 
@@ -658,9 +660,9 @@ def test_bad_options(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_training_evaluates_to_its_own_result(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["evaluate", str(place / "train"), "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
+    got = json.loads(capsys.readouterr().out)
     result = json.loads((place / "train" / "result.json").read_text())
-    assert found["metrics"] == result["metrics"]
-    assert found["reliability"] == result["reliability"]
+    assert got["metrics"] == result["metrics"]
+    assert got["reliability"] == result["reliability"]
     assert cli.main(["evaluate", str(place / "train"), "--split", "train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 30

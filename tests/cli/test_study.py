@@ -48,8 +48,8 @@ def test_a_cluster_without_gpus_is_told(
     ]
     monkeypatch.setenv("PATH", "/nonexistent")
     note = "trainings run on processors: gpus is 0. Give --gpus 1 for a GPU each."
-    for more, told in ((), True), (("--gpus", "1"), False), (("--set", "device=cpu", "--update"), False):
+    for more, warned in ((), True), (("--gpus", "1"), False), (("--set", "device=cpu", "--update"), False):
         assert main([*options, *more]) == 2
         err = capsys.readouterr().err
-        assert (note in err) is told
+        assert (note in err) is warned
         assert "must run where `sbatch` and `srun` are" in err

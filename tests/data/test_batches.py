@@ -38,11 +38,11 @@ def plain(samples: Samples) -> torch.Tensor:
 
 def test_without_augmentation_everything_comes_once_in_order(train: Samples) -> None:
     batches = MemoryBatches(train, 16, mean=MEAN, std=STD)
-    found = list(batches.epoch(0))
-    assert [len(x) for x, _ in found] == [16, 16, 16, 12]
+    result = list(batches.epoch(0))
+    assert [len(x) for x, _ in result] == [16, 16, 16, 12]
     assert len(batches) == 4
-    torch.testing.assert_close(torch.cat([x for x, _ in found]), plain(train), atol=1e-5, rtol=1e-5)
-    assert torch.cat([y for _, y in found]).tolist() == train.labels.tolist()
+    torch.testing.assert_close(torch.cat([x for x, _ in result]), plain(train), atol=1e-5, rtol=1e-5)
+    assert torch.cat([y for _, y in result]).tolist() == train.labels.tolist()
 
 
 def test_each_image_is_a_crop_or_a_mirrored_one(train: Samples) -> None:
@@ -59,7 +59,7 @@ def test_each_image_is_a_crop_or_a_mirrored_one(train: Samples) -> None:
     for image, i in zip(x, order, strict=True):
         big = torch.zeros(3, 40, 40, dtype=torch.uint8)
         big[:, 4:36, 4:36] = train.pixels[i]
-        found = [
+        results = [
             (dy, dx, flipped)
             for dy in range(9)
             for dx in range(9)
@@ -69,9 +69,9 @@ def test_each_image_is_a_crop_or_a_mirrored_one(train: Samples) -> None:
                 image,
             )
         ]
-        assert len(found) == 1
-        places.add(found[0][:2])
-        mirrored += found[0][2]
+        assert len(results) == 1
+        places.add(results[0][:2])
+        mirrored += results[0][2]
     assert len(places) > 30
     assert 15 < mirrored < 45
 
@@ -148,12 +148,12 @@ def on_disk(tmp_path: Path) -> Samples:
 def test_images_from_disk_without_augmentation(on_disk: Samples) -> None:
     batches = make_batches(on_disk, 3, Preprocessing(24, 27, (0, 0, 0), (1, 1, 1)))
     assert isinstance(batches, LoaderBatches)
-    found = list(batches.epoch(0))
-    assert [tuple(x.shape) for x, _ in found] == [(3, 3, 24, 24), (3, 3, 24, 24), (1, 3, 24, 24)]
+    result = list(batches.epoch(0))
+    assert [tuple(x.shape) for x, _ in result] == [(3, 3, 24, 24), (3, 3, 24, 24), (1, 3, 24, 24)]
     assert len(batches) == 3
-    red = torch.cat([x[:, 0].mean((1, 2)) for x, _ in found]) * 255
+    red = torch.cat([x[:, 0].mean((1, 2)) for x, _ in result]) * 255
     assert red.round().tolist() == [0, 20, 40, 60, 80, 100, 120]
-    assert torch.cat([y for _, y in found]).tolist() == on_disk.labels.tolist()
+    assert torch.cat([y for _, y in result]).tolist() == on_disk.labels.tolist()
 
 
 def test_workers_change_nothing(on_disk: Samples) -> None:

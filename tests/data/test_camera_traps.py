@@ -159,7 +159,9 @@ def test_crops_follow_the_detector(traps: Path) -> None:
             "camera-traps", timelapse(traps), hierarchy=H, detections=str(traps / "md.json"), padding=0.0
         )
     colours = [np.asarray(data["train"].image(i)).reshape(-1, 3).mean(0) for i in range(3)]
-    assert all(np.abs(found - want).max() < 12 for found, want in zip(colours, COLOURS.values(), strict=True))
+    assert all(
+        np.abs(result - want).max() < 12 for result, want in zip(colours, COLOURS.values(), strict=True)
+    )
     with pytest.warns(UserWarning, match="left out"):
         every = load_dataset(
             "camera-traps", timelapse(traps), hierarchy=H, detections=str(traps / "md.json"), boxes="all"

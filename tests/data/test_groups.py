@@ -31,9 +31,9 @@ def test_a_part_of_groups_cuts_none_and_has_about_the_share_of_every_label(seed:
     rng = np.random.default_rng(seed)
     group = rng.integers(300, size=5000)
     labels = rng.integers(6, size=300)[group] if seed % 2 else rng.integers(6, size=5000)
-    kept, held = part_of_groups(labels, group, 0.2, [seed])
-    assert np.array_equal(np.sort(np.concatenate([kept, held])), np.arange(5000))
-    assert not set(group[kept]) & set(group[held])
+    rest, held = part_of_groups(labels, group, 0.2, [seed])
+    assert np.array_equal(np.sort(np.concatenate([rest, held])), np.arange(5000))
+    assert not set(group[rest]) & set(group[held])
     shares = np.bincount(labels[held], minlength=6) / np.bincount(labels)
     assert np.abs(shares - 0.2).max() < 0.05
     assert np.array_equal(held, part_of_groups(labels, group, 0.2, [seed])[1])
@@ -41,8 +41,8 @@ def test_a_part_of_groups_cuts_none_and_has_about_the_share_of_every_label(seed:
 
 def test_the_last_group_of_a_label_stays() -> None:
     labels, group = np.array([0, 0, 0, 1, 1, 1]), np.array(list("aaabbc"))
-    kept, _ = part_of_groups(labels, group, 0.9, [0])
-    assert set(labels[kept]) == {0, 1}
+    rest, _ = part_of_groups(labels, group, 0.9, [0])
+    assert set(labels[rest]) == {0, 1}
 
 
 @pytest.mark.parametrize("layout", ["one", "parts"])

@@ -42,14 +42,14 @@ def test_no_temperature_of_a_dense_grid_is_likelier(kind: str, labels: str) -> N
         values = curve(plain, h, z, truth, outputs, GRID)
         refusal = ""
         try:
-            found = fit_temperature(z, target, h, labels=labels, outputs=outputs)
+            temperature = fit_temperature(z, target, h, labels=labels, outputs=outputs)
         except DataError as error:
-            refusal, found = str(error), np.nan
+            refusal, temperature = str(error), np.nan
         if refusal:  # then the curve is best at one of its ends
             assert values[0 if "something about" in refusal else -1] <= values.min() + 1e-3
             continue
         fitted += 1
-        at = curve(plain, h, z, truth, outputs, np.array([1 / found * x for x in (1, 0.999, 1.001)]))
+        at = curve(plain, h, z, truth, outputs, np.array([1 / temperature * x for x in (1, 0.999, 1.001)]))
         assert at[0] <= values.min() + 1e-12
         assert at[0] <= at[1:].min()
     assert fitted >= 8

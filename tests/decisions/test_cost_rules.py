@@ -70,12 +70,12 @@ def test_answers_are_those_of_an_exhaustive_search(metric: str) -> None:
                     for v in h.nodes
                 }
                 best = 0.0 if metric == "hamming" else 1.0
-                for found, choices in ((nodes, h.nodes), (leaves, h.leaves)):
-                    answer, top = found.ids[i], max(expected[v] for v in choices)
+                for result, choices in ((nodes, h.nodes), (leaves, h.leaves)):
+                    answer, top = result.ids[i], max(expected[v] for v in choices)
                     assert expected[answer] == pytest.approx(top, abs=1e-10)
-                    assert found.costs is not None
-                    assert float(found.costs[i]) == pytest.approx(best - top, abs=1e-10)
-                    assert float(found.probabilities[i]) == pytest.approx(mass[answer], abs=1e-12)
+                    assert result.costs is not None
+                    assert float(result.costs[i]) == pytest.approx(best - top, abs=1e-10)
+                    assert float(result.probabilities[i]) == pytest.approx(mass[answer], abs=1e-12)
                     tied = [v for v in choices if expected[v] > top - 1e-9]
                     assert answer in tied
                     assert mass[answer] == pytest.approx(max(mass[v] for v in tied), abs=1e-9)

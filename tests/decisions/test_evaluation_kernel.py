@@ -55,23 +55,23 @@ def test_best_columns(form: str, columns: int) -> None:
     for rows in (0, 1, 9):
         for z in layouts(rows_of(form, rows, columns, columns)):
             for k in {1, 5, 20, 64, columns} & set(range(1, min(columns, 64) + 1)):
-                found = best_columns(z, k)
-                assert found is not None
+                result = best_columns(z, k)
+                assert result is not None
                 expected = [
                     sorted(range(columns), key=lambda c, row=row: (-row[c], c))[:k] for row in z.tolist()
                 ]
-                assert found[0].tolist() == expected
-                assert found[1].tolist() == [max(row) for row in z.tolist()]
+                assert result[0].tolist() == expected
+                assert result[1].tolist() == [max(row) for row in z.tolist()]
 
 
 @pytest.mark.parametrize("columns", [1, 64, 65, 200])
 def test_a_row_with_nan_says_so(columns: int) -> None:
     z = torch.randn(columns, columns).fill_diagonal_(torch.nan)  # at each column once
     z = torch.cat([z, torch.full((1, columns), torch.nan), torch.zeros(1, columns)])
-    found = best_columns(z, min(20, columns))
-    assert found is not None
-    assert found[1].isnan().tolist() == [True] * (columns + 1) + [False]
-    assert bool(((found[0] >= 0) & (found[0] < columns)).all())
+    result = best_columns(z, min(20, columns))
+    assert result is not None
+    assert result[1].isnan().tolist() == [True] * (columns + 1) + [False]
+    assert bool(((result[0] >= 0) & (result[0] < columns)).all())
 
 
 def test_ranks_beyond_the_kernel() -> None:
@@ -88,13 +88,13 @@ def test_ranks_beyond_the_kernel() -> None:
 
 def level_oracle(h: Hierarchy, row: list[float]) -> list[tuple[int, float, float]]:
     """Node, log q* and sum of squares of each level."""
-    found = []
+    results = []
     for level in range(1, h.max_depth + 1):
         depth, leaf = h.depths.tolist(), (h.labels >= 0).tolist()
         nodes = [v for v in range(h.num_nodes) if depth[v] == level or (leaf[v] and depth[v] < level)]
         best = max(nodes, key=lambda v: (row[v], -v))
-        found.append((best, row[best], math.fsum(math.exp(2 * row[v]) for v in nodes)))
-    return found
+        results.append((best, row[best], math.fsum(math.exp(2 * row[v]) for v in nodes)))
+    return results
 
 
 def check_levels(h: Hierarchy, z: torch.Tensor) -> None:
@@ -137,9 +137,9 @@ def test_squares_of_a_batch_are_torchs() -> None:
     h = random_plain("ragged", 3, max_nodes=90).build()
     z = torch.randn(11, h.num_leaves, generator=torch.Generator().manual_seed(0))
     truth = h.leaf_nodes[np.arange(11) % h.num_leaves]
-    served = MetricBatch(h, truth, scores=Scores(z, h)).level_masses
+    masses = MetricBatch(h, truth, scores=Scores(z, h)).level_masses
     with kernels.disabled():
-        for mine, theirs in zip(served, MetricBatch(h, truth, scores=Scores(z, h)).level_masses, strict=True):
+        for mine, theirs in zip(masses, MetricBatch(h, truth, scores=Scores(z, h)).level_masses, strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-7)
 
 
@@ -189,9 +189,9 @@ def test_spread(kind: str) -> None:
             expected = torch.full((rows, h.num_nodes), -torch.inf)
             for label, node in enumerate(h.leaf_nodes.tolist()):
                 expected[:, node] = z[:, label]
-            found = spread(z, layout(h).leaf_nodes, h.num_nodes)
-            assert found is not None
-            assert torch.equal(found, expected)
+            result = spread(z, layout(h).leaf_nodes, h.num_nodes)
+            assert result is not None
+            assert torch.equal(result, expected)
 
 
 def test_gradients_take_the_way_of_torch() -> None:
@@ -213,11 +213,11 @@ def test_an_evaluation_is_torchs(kind: str, metrics: str) -> None:
         : 1 + (metrics == "leaves")
     ]:  # rounding decides between equal masses
         for z in layouts(rows_of(form, 23, h.num_leaves, 2)):
-            found = evaluate(z, truth, h, metrics=metrics).values
+            evaluation = evaluate(z, truth, h, metrics=metrics).values
             with kernels.disabled():
                 expected = evaluate(z, truth, h, metrics=metrics).values
-            assert list(found) == list(expected)
-            assert list(found.values()) == pytest.approx(
+            assert list(evaluation) == list(expected)
+            assert list(evaluation.values()) == pytest.approx(
                 list(expected.values()), nan_ok=True, rel=1e-4, abs=1e-5
             )
 

@@ -32,10 +32,10 @@ def calls(
 
 
 def shares(
-    found: GuaranteedThreshold, z: np.ndarray, y: np.ndarray, group: np.ndarray, of: str
+    result: GuaranteedThreshold, z: np.ndarray, y: np.ndarray, group: np.ndarray, of: str
 ) -> np.ndarray:
     """(G,) of each group, the share of false answers: of its samples, or of its answers."""
-    answers = found.predict(z, TREE).nodes.numpy()
+    answers = result.predict(z, TREE).nodes.numpy()
     said = np.append(TREE.depths, 0)[answers] > 0
     false = said & ~is_above(TREE, answers, TREE.leaf_nodes[y])
     below = np.bincount(group, weights=said if of == "answers" else None)
@@ -47,7 +47,7 @@ def shares(
 def test_the_threshold_is_the_least_that_the_definition_allows(share: float | None, seed: int) -> None:
     rng = np.random.default_rng(seed)
     z, y, group = calls(rng, 40, 12, 0.5)
-    found = guaranteed_threshold(z, y, TREE, 0.8, groups=group, group_share=share)
+    guarantee = guaranteed_threshold(z, y, TREE, 0.8, groups=group, group_share=share)
     outcomes = outcomes_of(Scores(z, TREE), y)
     alpha = Fraction(1, 5) if share is None else Fraction(1, 4)
 
@@ -61,8 +61,8 @@ def test_the_threshold_is_the_least_that_the_definition_allows(share: float | No
         return lost
 
     least = min(t for t in outcomes.thresholds() if (total(t) + 1) / 41 <= alpha)
-    assert found.threshold == least
-    assert (found.groups, found.num_groups, found.group_share) == ("new", 40, share)
+    assert guarantee.threshold == least
+    assert (guarantee.groups, guarantee.num_groups, guarantee.group_share) == ("new", 40, share)
 
 
 def test_a_loss_never_grows_with_the_threshold() -> None:
@@ -92,22 +92,22 @@ def test_guarantees_hold_for_new_groups(correlation: float, of: str) -> None:
     """Over calibrations and new groups; the guarantee for samples breaks where groups are alike inside."""
     rng = np.random.default_rng(17)
     confidence = None if of == "samples" else 0.9
-    mean, kept, plain = [], [], []
+    mean, holding, plain = [], [], []
     for _ in range(60):
         z, y, group = calls(rng, 60, 30, correlation)
         new = calls(rng, 60, 30, correlation)
         on_average = guaranteed_threshold(z, y, TREE, 0.8, confidence, of, groups=group)
         in_most = guaranteed_threshold(z, y, TREE, 0.8, confidence, of, groups=group, group_share=0.8)
         mean.append(shares(on_average, *new, of).mean())
-        kept.append((shares(in_most, *new, of) <= 0.2).mean())
+        holding.append((shares(in_most, *new, of) <= 0.2).mean())
         plain.append(shares(guaranteed_threshold(z, y, TREE, 0.8), *new, "samples").mean())
     noise = 2 * np.std(mean) / np.sqrt(60)
     if of == "samples":
         assert np.mean(mean) <= 0.2 + noise
-        assert np.mean(kept) >= 0.8 - 2 * np.std(kept) / np.sqrt(60)
+        assert np.mean(holding) >= 0.8 - 2 * np.std(holding) / np.sqrt(60)
     else:  # with probability 0.9; the new groups add noise of their own
         assert np.mean(np.array(mean) > 0.2 + 0.05) <= 0.2
-        assert np.mean(np.array(kept) < 0.8 - 0.1) <= 0.2
+        assert np.mean(np.array(holding) < 0.8 - 0.1) <= 0.2
 
 
 def test_a_record_of_new_groups_survives_json_and_says_what_it_is() -> None:
@@ -116,15 +116,17 @@ def test_a_record_of_new_groups_survives_json_and_says_what_it_is() -> None:
         (None, "In a new group at most 0.1 of its samples"),
         (0.9, "In at least 0.9 of new groups at most 0.1"),
     ):
-        found = guaranteed_threshold(z, y, TREE, 0.9, groups=[f"site {g}" for g in group], group_share=share)
-        assert found.guarantee.startswith(words)
-        assert f"(30 groups, {len(y):,} samples)" in found.guarantee
-        assert any("exchangeable" in text and "New groups" in text for text in found.assumptions)
-        assert GuaranteedThreshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+        guarantee = guaranteed_threshold(
+            z, y, TREE, 0.9, groups=[f"site {g}" for g in group], group_share=share
+        )
+        assert guarantee.guarantee.startswith(words)
+        assert f"(30 groups, {len(y):,} samples)" in guarantee.guarantee
+        assert any("exchangeable" in text and "New groups" in text for text in guarantee.assumptions)
+        assert GuaranteedThreshold.from_dict(json.loads(json.dumps(guarantee.to_dict()))) == guarantee
     plain = guaranteed_threshold(z, y, TREE, 0.9).to_dict()
     assert "num_groups" not in plain  # records without groups are as they were
     with pytest.raises(DataError, match="num_groups"):
-        GuaranteedThreshold.from_dict({**found.to_dict(), "num_groups": "many"})
+        GuaranteedThreshold.from_dict({**guarantee.to_dict(), "num_groups": "many"})
 
 
 def test_too_few_groups_say_how_many_it_takes_and_what_is_possible() -> None:
@@ -168,9 +170,9 @@ def test_the_outcome_of_a_guarantee_is_over_groups_that_weigh_the_same() -> None
     z, y, group = z[big], y[big], group[big]
     for guarantee in (on_average, in_most):
         each = shares(guarantee, z, y, group, "samples")
-        found = evaluate(z, y, TREE, groups=group, guarantee=guarantee)
-        said = found.guarantee_outcome()
-        assert found.guarantee_measured()["false"] < 0.5 * each.mean()
+        evaluation = evaluate(z, y, TREE, groups=group, guarantee=guarantee)
+        said = evaluation.guarantee_outcome()
+        assert evaluation.guarantee_measured()["false"] < 0.5 * each.mean()
         if guarantee.group_share is None:
             assert f"on average over 30 groups {each.mean():.1%} of samples are false" in said
             assert said.endswith("guaranteed: at most 20.0%.")
@@ -201,10 +203,10 @@ def test_a_group_without_answers_proves_nothing_about_answers(share: float | Non
     issued = 0
     for _ in range(20):
         p, y, group = sites(rng, 60)
-        found = guaranteed_threshold(
+        guarantee = guaranteed_threshold(
             p, y, FLAT, 0.9, 0.9, "answers", groups=group, group_share=share, kind="probs"
         )
-        issued += not found.is_silent
+        issued += not guarantee.is_silent
     assert issued <= 2
 
 
@@ -217,30 +219,32 @@ def test_groups_without_answers_do_not_judge_a_guarantee_about_answers() -> None
     unsure = np.where(rng.random(len(said)) < 0.65, (said + 1) % 4, said)
     y = np.where(sure, said, unsure)
     for share in (None, 0.8):
-        found = guaranteed_threshold(
+        guarantee = guaranteed_threshold(
             p, y, FLAT, 0.8, 0.5, "answers", groups=group, group_share=share, kind="probs"
         )
-        assert found.threshold > 0.35
+        assert guarantee.threshold > 0.35
         assert (
-            "a new group that gets answers" in found.guarantee
-            or "new groups that get answers" in found.guarantee
+            "a new group that gets answers" in guarantee.guarantee
+            or "new groups that get answers" in guarantee.guarantee
         )
         later = np.where(sure & (rng.random(len(said)) < 0.6), (said + 1) % 4, y)
-        told = evaluate(p, later, FLAT, groups=group, guarantee=found, kind="probs").guarantee_outcome()
+        outcome = evaluate(
+            p, later, FLAT, groups=group, guarantee=guarantee, kind="probs"
+        ).guarantee_outcome()
         answered = len(np.unique(group[sure]))
-        assert f"{answered} groups" in told
-        assert "not kept" in told
+        assert f"{answered} groups" in outcome
+        assert "not kept" in outcome
 
 
 def test_one_sample_of_each_group_gives_the_threshold_of_these_samples() -> None:
     rng = np.random.default_rng(11)
     z, y, group = calls(rng, 40, 12, 0.5)
-    found = guaranteed_threshold(z, y, TREE, 0.9, groups=group, prefer="sharper", seed=3)
+    guarantee = guaranteed_threshold(z, y, TREE, 0.9, groups=group, prefer="sharper", seed=3)
     rows = one_of_each(group, 3)
     assert group[rows].tolist() == list(range(40))
-    assert found.threshold == guaranteed_threshold(z[rows], y[rows], TREE, 0.9).threshold
-    assert "40 groups, one sample of each, drawn by seed 3" in found.guarantee
-    assert GuaranteedThreshold.from_dict(json.loads(json.dumps(found.to_dict()))) == found
+    assert guarantee.threshold == guaranteed_threshold(z[rows], y[rows], TREE, 0.9).threshold
+    assert "40 groups, one sample of each, drawn by seed 3" in guarantee.guarantee
+    assert GuaranteedThreshold.from_dict(json.loads(json.dumps(guarantee.to_dict()))) == guarantee
 
 
 def test_every_sample_of_a_group_is_drawn_as_often() -> None:
@@ -257,9 +261,9 @@ def test_one_sample_of_each_group_keeps_the_guarantee_and_answers_more_where_gro
     for seed in range(150):
         (z, y, group), new = calls(rng, 20, 20, 0.5), calls(rng, 20, 20, 0.5)
         for prefer, each in false.items():
-            found = guaranteed_threshold(z, y, TREE, 0.95, groups=group, prefer=prefer, seed=seed)
-            each.append(shares(found, *new, "samples").mean())
-            answered[prefer].append(found.answered)
+            guarantee = guaranteed_threshold(z, y, TREE, 0.95, groups=group, prefer=prefer, seed=seed)
+            each.append(shares(guarantee, *new, "samples").mean())
+            answered[prefer].append(guarantee.answered)
     for each in false.values():
         assert np.mean(each) < 0.05 + 3 * np.std(each) / np.sqrt(150)
     assert np.mean(answered["sharper"]) > np.mean(answered["steadier"]) + 0.02

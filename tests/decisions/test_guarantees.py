@@ -68,14 +68,14 @@ def test_thresholds_are_those_of_an_exhaustive_search(kind: str, rule: str) -> N
         h, rng = plain.build(), np.random.default_rng(seed)
         z = torch.from_numpy(rng.normal(size=(40, h.num_leaves)) * 2)
         truth = np.where(rng.random(40) < 0.6, h.leaf_nodes[z.argmax(1)], rng.integers(0, h.num_nodes, 40))
-        found = outcomes_of(Scores(z, h, outputs="leaves"), truth, rule=rule, labels="nodes")
-        known = found.reached[found.says & (found.reached > -np.inf)]
+        outcomes = outcomes_of(Scores(z, h, outputs="leaves"), truth, rule=rule, labels="nodes")
+        known = outcomes.reached[outcomes.says & (outcomes.reached > -np.inf)]
         scores = np.unique(np.concatenate([known, rng.random(5)]))
         scores = scores[(scores >= 0) & (scores < 1)]
         tried = sorted({0.0, 1.0, *scores, *np.nextafter(scores, 1)}, reverse=True)
         table = [(t, *counts(plain, h, z, truth, rule, t)) for t in tried]
         for t, false, answers in table:
-            assert at(found, t) == (false, answers)
+            assert at(outcomes, t) == (false, answers)
         for accuracy, confidence in (("0.8", None), ("0.9", None), ("0.7", "0.8"), ("0.6", "0.95")):
             least = None
             for t, false, _ in table:
@@ -95,9 +95,9 @@ def test_thresholds_are_those_of_an_exhaustive_search(kind: str, rule: str) -> N
                 assert least == 0 or np.abs(known - sure.threshold).min() > 1e-7
 
 
-def at(found: Outcomes, t: float) -> tuple[int, int]:
+def at(result: Outcomes, t: float) -> tuple[int, int]:
     """Loss and answers of all samples at a threshold."""
-    return int(found.loss_at(np.array([t]))[0]), int(found.answers_at(np.array([t]))[0])
+    return int(result.loss_at(np.array([t]))[0]), int(result.answers_at(np.array([t]))[0])
 
 
 @pytest.mark.slow
@@ -111,8 +111,8 @@ def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> Non
         z = torch.from_numpy(rng.normal(size=(12, h.num_leaves)) * 2)
         truth = rng.integers(0, h.num_nodes, 12)
         form: dict[str, Any] = {"constrained": constrained, "distance": distance, "labels": "nodes"}
-        found = outcomes_of(Scores(z, h, outputs="leaves"), truth, **form)
-        tried = np.unique(np.concatenate([found.reached.ravel(), found.answered, [0.0, 0.5, 1.0]]))
+        outcomes = outcomes_of(Scores(z, h, outputs="leaves"), truth, **form)
+        tried = np.unique(np.concatenate([outcomes.reached.ravel(), outcomes.answered, [0.0, 0.5, 1.0]]))
         worst = np.zeros(12)
         for t in tried[(tried >= 0) & (tried <= 1)][::-1].tolist():
             answers = predict(z, h, "threshold", threshold=t, constrained=constrained, outputs="leaves")
@@ -125,7 +125,7 @@ def test_losses_are_those_of_the_answers(kind: str, distance: str | None) -> Non
                     continue
                 lost = 1 if distance is None else structure.pair_distance(plain, answer, y, distance)
                 worst[i] = max(worst[i], lost)
-            assert at(found, t)[0] == worst.sum()
+            assert at(outcomes, t)[0] == worst.sum()
         assert worst.max() <= (1 if distance is None else greatest_distance(h, distance))
 
 
@@ -154,9 +154,9 @@ def test_the_guarantee_is_kept(
 ) -> None:
     """400 calibrations, each judged on all samples."""
     h, z, y = population
-    found = outcomes_of(Scores(z, h, outputs="leaves"), y, rule=rule)
+    outcomes = outcomes_of(Scores(z, h, outputs="leaves"), y, rule=rule)
     guarantee = RiskBound.of_accuracy(accuracy, confidence, of)
-    risks, silent = simulated(guarantee, found, number)
+    risks, silent = simulated(guarantee, outcomes, number)
     assert silent <= 60
     alpha = 1 - accuracy
     if confidence is None:  # on average at the level, and not far below it
@@ -168,14 +168,16 @@ def test_the_guarantee_is_kept(
         assert (risks > alpha / 2).mean() > 0.5  # and it is not idle
 
 
-def simulated(guarantee: RiskBound, found: Outcomes, number: int, draws: int = 400) -> tuple[np.ndarray, int]:
+def simulated(
+    guarantee: RiskBound, result: Outcomes, number: int, draws: int = 400
+) -> tuple[np.ndarray, int]:
     """The risk of many calibrations on all samples, 0 where nothing is answered; and how many answer nothing."""
     rng, risks, silent = np.random.default_rng(0), [], 0
     for _ in range(draws):
-        t = guarantee.threshold(found.take(rng.choice(len(found), number, replace=False)))
+        t = guarantee.threshold(result.take(rng.choice(len(result), number, replace=False)))
         silent += t == NOTHING
-        loss, answers = at(found, t)
-        risks.append(loss / guarantee.most / (len(found) if guarantee.of == "samples" else max(1, answers)))
+        loss, answers = at(result, t)
+        risks.append(loss / guarantee.most / (len(result) if guarantee.of == "samples" else max(1, answers)))
     return np.array(risks), silent
 
 
@@ -183,11 +185,11 @@ def simulated(guarantee: RiskBound, found: Outcomes, number: int, draws: int = 4
 @pytest.mark.parametrize(("distance", "at_most"), [("lca_height", 0.25), ("edges", 0.5)])
 def test_a_guaranteed_distance_is_kept(population: tuple, distance: str, at_most: float) -> None:
     h, z, y = population
-    found = outcomes_of(Scores(z, h, outputs="leaves"), y, distance=distance)
+    outcomes = outcomes_of(Scores(z, h, outputs="leaves"), y, distance=distance)
     most = greatest_distance(h, distance)
-    risks, _ = simulated(RiskBound.of_distance(at_most, None, most), found, 99)
+    risks, _ = simulated(RiskBound.of_distance(at_most, None, most), outcomes, 99)
     assert 0.8 * at_most < risks.mean() * most <= at_most + 2 * most * risks.std() / 20
-    risks, _ = simulated(RiskBound.of_distance(at_most, 0.9, most), found, 300)
+    risks, _ = simulated(RiskBound.of_distance(at_most, 0.9, most), outcomes, 300)
     assert (risks * most > at_most).mean() <= 0.1
     assert risks.mean() * most > at_most / 3
 
@@ -201,8 +203,8 @@ def test_thresholds_are_not_tested_on_the_samples_that_chose_them() -> None:
     rng = np.random.default_rng(1)
     score = rng.random(20_000)
     false = rng.random(len(score)) < 0.22
-    found = Outcomes(score[:, None], false[:, None].astype(int), np.ones((len(score), 1), dtype=bool))
-    _, silent = simulated(RiskBound.of_accuracy(0.8, 0.9, "answers"), found, 300, draws=200)
+    result = Outcomes(score[:, None], false[:, None].astype(int), np.ones((len(score), 1), dtype=bool))
+    _, silent = simulated(RiskBound.of_accuracy(0.8, 0.9, "answers"), result, 300, draws=200)
     assert silent >= 180
 
 
@@ -229,11 +231,11 @@ def test_the_finite_sample_correction_is_needed() -> None:
 def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
     h, z, y = population[0], population[1][:2000], population[2][:2000]
     named = np.where(np.arange(2000) % 2, "odd", "even")
-    found = guaranteed_threshold(z, y, h, 0.9, by=named)
+    guarantee = guaranteed_threshold(z, y, h, 0.9, by=named)
     tops = guaranteed_threshold(z, y, h, 0.9, by="top")
     under = np.array(predict(z, h, "level", level=1).ids)
     assert set(tops.threshold) == {"near", "x1", "y1"}  # type: ignore[arg-type]
-    for record, groups, given in ((found, named, named), (tops, under, None)):
+    for record, groups, given in ((guarantee, named, named), (tops, under, None)):
         answers = record.predict(z, h, by=given)
         for name, t in record.threshold.items():  # type: ignore[union-attr]
             rows = groups == name
@@ -242,9 +244,9 @@ def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
             assert answers.nodes[rows].tolist() == alone.nodes.tolist()
             assert answers.probabilities[rows].tolist() == alone.probabilities.tolist()
     with pytest.raises(DataError, match=r"among those of the calibration\. Got 'new'"):
-        found.predict(z[:1], h, by=["new"])
+        guarantee.predict(z[:1], h, by=["new"])
     with pytest.raises(ConfigError, match="by must name the group of each sample"):
-        found.predict(z[:1], h)
+        guarantee.predict(z[:1], h)
     with pytest.raises(ConfigError, match="by must be None"):
         tops.predict(z[:1], h, by=["x1"])
     with pytest.raises(DataError) as caught:
@@ -439,10 +441,10 @@ def test_tied_scores_keep_the_guarantee_in_another_precision(rule: str) -> None:
 def test_thresholds_keep_away_from_scores() -> None:
     """Midpoints: no score is closer to a threshold than to its neighbour on the other side."""
     scores = np.array([0.2, 0.2 + 1e-9, 0.5, 0.9, 1 - 1e-9, 1.0])
-    found = Outcomes(scores[:, None], np.ones((6, 1), dtype=int), np.ones((6, 1), dtype=bool))
-    assert found.thresholds() == pytest.approx([2.0, 0.95, 0.7, 0.35, 0.0])
-    assert found.loss_at(found.thresholds()).tolist() == [0, 2, 3, 4, 6]
-    assert found.answers_at(found.thresholds()).tolist() == [0, 2, 3, 4, 6]
+    result = Outcomes(scores[:, None], np.ones((6, 1), dtype=int), np.ones((6, 1), dtype=bool))
+    assert result.thresholds() == pytest.approx([2.0, 0.95, 0.7, 0.35, 0.0])
+    assert result.loss_at(result.thresholds()).tolist() == [0, 2, 3, 4, 6]
+    assert result.answers_at(result.thresholds()).tolist() == [0, 2, 3, 4, 6]
 
 
 def test_groups_say_whether_they_hold_together(population: tuple) -> None:
@@ -470,10 +472,10 @@ def test_extreme_guarantees_end(
 ) -> None:
     """Neither a scan over billions of sizes nor the logarithm of 0."""
     began = time.process_time()
-    found = RiskBound.of_accuracy(accuracy, confidence, of).needed()
+    result = RiskBound.of_accuracy(accuracy, confidence, of).needed()
     assert time.process_time() - began < 1
-    assert needed is None or found == pytest.approx(needed, rel=1e-8)
+    assert needed is None or result == pytest.approx(needed, rel=1e-8)
     h = Hierarchy.flat(["a", "b"])
-    if found == 1:
+    if result == 1:
         z, y = torch.tensor([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), [0, 0, 1]
         assert guaranteed_threshold(z, y, h, accuracy, confidence, of).threshold == 0.0

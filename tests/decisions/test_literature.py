@@ -42,8 +42,8 @@ def test_the_rules_equal_exhaustive_search() -> None:
                 values = oracle.hedge_values(plain, q, t)
                 answer = predict(z, h, "hedge", threshold=t, outputs="nodes").ids[i]
                 assert values[answer] == pytest.approx(max(values.values()), abs=1e-12), (name, t)
-                found = most_probable_informative(log_q, h, t).ids[i]
-                assert found == oracle.informative(plain, q, t, h.nodes), (name, t)
+                result = most_probable_informative(log_q, h, t).ids[i]
+                assert result == oracle.informative(plain, q, t, h.nodes), (name, t)
             if plain.is_tree:
                 assert plurality(log_q, h).ids[i] == oracle.plurality(plain, q, h.nodes), name
 

@@ -78,11 +78,11 @@ def test_top_k(name: str) -> None:
     h = EVERY[name].build()
     k = min(3, h.num_leaves)
     for outputs, z, samples in heads(h):
-        found = predict(z, h, k=k, outputs=outputs)
+        predictions = predict(z, h, k=k, outputs=outputs)
         for i, logits in enumerate(samples):
             p = leaf_probs(EVERY[name], logits)
             expected = oracle.top_k(p, k, h.leaves)
-            ids, probabilities = found.ids[i], found.probabilities[i]
+            ids, probabilities = predictions.ids[i], predictions.probabilities[i]
             assert (ids if k > 1 else [ids]) == expected, outputs
             assert probabilities.tolist() == pytest.approx(
                 [p[c] for c in expected] if k > 1 else p[expected[0]]
@@ -111,12 +111,12 @@ def test_node_at_every_level(name: str) -> None:
     for (outputs, z, samples), mass in itertools.product(heads(h), ("all", "leaves")):
         together = all_levels(Scores(z, h, outputs=outputs).log_q(), h, mass)
         for level in range(1, h.max_depth + 1):
-            found = predict(z, h, "level", level=level, mass=mass, outputs=outputs)
+            predictions = predict(z, h, "level", level=level, mass=mass, outputs=outputs)
             for i, logits in enumerate(samples):
                 q = oracle.node_masses(TREES[name], logits, leaves_only=mass == "leaves")
                 expected = oracle.node_at_level(TREES[name], q, level, h.nodes)
-                assert found.ids[i] == expected, (outputs, mass, level)
-                assert float(found.probabilities[i]) == pytest.approx(q[expected])
+                assert predictions.ids[i] == expected, (outputs, mass, level)
+                assert float(predictions.probabilities[i]) == pytest.approx(q[expected])
                 assert together.ids[i][level - 1] == expected
 
 
@@ -138,14 +138,16 @@ def test_deepest_above_threshold(name: str) -> None:
         decide = oracle.walk_down if constrained else oracle.deepest_above
         sample_masses = [masses(plain, logits) for logits in samples]
         for threshold in thresholds:
-            found = predict(z, h, "threshold", threshold=threshold, constrained=constrained, outputs=outputs)
+            predictions = predict(
+                z, h, "threshold", threshold=threshold, constrained=constrained, outputs=outputs
+            )
             for i, q in enumerate(sample_masses):
                 expected = decide(plain, q, threshold, h.nodes)
-                assert found.ids[i] == expected, (outputs, constrained, threshold)
-                assert float(found.probabilities[i]) == pytest.approx(
+                assert predictions.ids[i] == expected, (outputs, constrained, threshold)
+                assert float(predictions.probabilities[i]) == pytest.approx(
                     1.0 if expected is None else q[expected]
                 )
-                assert int(found.levels[i]) == (0 if expected is None else h.depth(expected))
+                assert int(predictions.levels[i]) == (0 if expected is None else h.depth(expected))
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -154,12 +156,12 @@ def test_climb(name: str) -> None:
     per_level = np.random.default_rng(0).uniform(0, 0.9, h.max_depth).tolist()
     for outputs, z, samples in heads(h, rows=12):
         for threshold in (0.0, 0.3, 0.6, 0.95, per_level):
-            found = predict(z, h, "climb", threshold=threshold, outputs=outputs)
+            predictions = predict(z, h, "climb", threshold=threshold, outputs=outputs)
             for i, logits in enumerate(samples):
                 q = masses(plain, logits)
                 expected = oracle.climb(plain, leaf_probs(plain, logits), q, threshold, h.leaves)
-                assert found.ids[i] == expected, (outputs, threshold)
-                assert float(found.probabilities[i]) == pytest.approx(
+                assert predictions.ids[i] == expected, (outputs, threshold)
+                assert float(predictions.probabilities[i]) == pytest.approx(
                     1.0 if expected is None else q[expected]
                 )
 
@@ -176,26 +178,28 @@ def test_the_rules_equal_exhaustive_search(kind: str) -> None:
         (logits,) = as_rows(h, z, outputs)
         p, q = leaf_probs(plain, logits), masses(plain, logits)
 
-        def found(rule: str, z: torch.Tensor = z, outputs: str = outputs, h: Hierarchy = h, **options) -> str:
+        def result(
+            rule: str, z: torch.Tensor = z, outputs: str = outputs, h: Hierarchy = h, **options
+        ) -> str:
             return predict(z, h, rule, outputs=outputs, **options).ids[0]
 
-        assert found("leaf") == oracle.top_k(p, 1, h.leaves)[0]
+        assert result("leaf") == oracle.top_k(p, 1, h.leaves)[0]
         for t in (0.0, float(rng.random()), rng.uniform(0, 0.9, h.max_depth).tolist()):
-            assert found("threshold", threshold=t) == oracle.walk_down(plain, q, t, h.nodes)
-            assert found("threshold", threshold=t, constrained=False) == oracle.deepest_above(
+            assert result("threshold", threshold=t) == oracle.walk_down(plain, q, t, h.nodes)
+            assert result("threshold", threshold=t, constrained=False) == oracle.deepest_above(
                 plain, q, t, h.nodes
             )
             if h.is_tree:
-                assert found("climb", threshold=t) == oracle.climb(plain, p, q, t, h.leaves)
+                assert result("climb", threshold=t) == oracle.climb(plain, p, q, t, h.leaves)
         if h.is_tree:
             level = int(rng.integers(1, h.max_depth + 1))
-            assert found("level", level=level) == oracle.node_at_level(plain, q, level, h.nodes)
+            assert result("level", level=level) == oracle.node_at_level(plain, q, level, h.nodes)
         price, distance = float(rng.random()), str(rng.choice(DISTANCES))
         for candidates in ("leaves", "nodes"):
             answers = h.leaves if candidates == "leaves" else h.nodes
             options = {"distance": distance, "price": price, "candidates": answers}
             expected = oracle.expected_costs(plain, p, **options)
-            answer = found("cost", **options | {"candidates": candidates})
+            answer = result("cost", **options | {"candidates": candidates})
             assert expected[answer] == pytest.approx(min(expected.values()), abs=1e-9)
 
 
@@ -312,9 +316,9 @@ def test_subset(name: str) -> None:
         restricted = Scores(z, h, outputs=outputs).restricted(subset_mask(h, subset)).log_q().exp()
         for i, logits in enumerate(samples):
             own = oracle.restrict(plain, logits, subset)
-            for v, found in zip(h.nodes, restricted[i].tolist(), strict=True):
+            for v, result in zip(h.nodes, restricted[i].tolist(), strict=True):
                 below = set(h.descendants(v, include_self=True))
-                assert found == pytest.approx(sum(x for u, x in own.items() if u in below), abs=1e-12), (
+                assert result == pytest.approx(sum(x for u, x in own.items() if u in below), abs=1e-12), (
                     outputs
                 )
         assert set(predict(z, h, outputs=outputs, subset=subset).ids) <= set(subset)
@@ -337,9 +341,9 @@ def test_kinds_agree(rule: str) -> None:
             ("log_probs", z.log_softmax(1)),
             ("node_log_probs", Scores(z, h).log_q()),
         ):
-            found = predict(scores, h, rule, kind=kind, **options)
-            assert found.ids == expected.ids
-            torch.testing.assert_close(found.probabilities, expected.probabilities)
+            predictions = predict(scores, h, rule, kind=kind, **options)
+            assert predictions.ids == expected.ids
+            torch.testing.assert_close(predictions.probabilities, expected.probabilities)
 
 
 def test_decisions_convert() -> None:

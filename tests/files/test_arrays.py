@@ -38,9 +38,9 @@ def test_valid_files_of_any_dialect(dtype: str, order: str, tmp_path: Path) -> N
     assert single.single
     assert not packed.single
     assert list(stored) == ["x", "y"]
-    for found in (native(single[""]), stored["x"], packed["x"]):
-        assert found.dtype.isnative
-        assert np.array_equal(found, wanted)
+    for result in (native(single[""]), stored["x"], packed["x"]):
+        assert result.dtype.isnative
+        assert np.array_equal(result, wanted)
     assert stored["y"].shape == (0, 3)
 
 

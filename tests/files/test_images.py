@@ -78,17 +78,17 @@ GREY = np.linspace(0, 255, 24 * 40).reshape(24, 40).round().astype(np.uint8)
 def test_unusual_modes_keep_their_brightness(tmp_path: Path, stored: Image.Image, said: str | None) -> None:
     stored.save(tmp_path / "a.tif")
     oddities: list[str] = []
-    found = np.asarray(read_image(tmp_path / "a.tif", oddities)).astype(int)
-    assert np.abs(found - GREY[..., None]).max() <= 1
+    result = np.asarray(read_image(tmp_path / "a.tif", oddities)).astype(int)
+    assert np.abs(result - GREY[..., None]).max() <= 1
     assert [word for word in oddities if word.startswith(said or "-")] == oddities
 
 
 def test_transparent_parts_are_white(tmp_path: Path) -> None:
     pixels = np.dstack([UPRIGHT, np.where(np.arange(40) < 20, 255, 0) * np.ones((24, 1))]).astype(np.uint8)
     Image.fromarray(pixels).save(tmp_path / "a.png")
-    found = np.asarray(read_image(tmp_path / "a.png"))
-    np.testing.assert_array_equal(found[:, :20], UPRIGHT[:, :20])
-    assert (found[:, 20:] == 255).all()
+    result = np.asarray(read_image(tmp_path / "a.png"))
+    np.testing.assert_array_equal(result[:, :20], UPRIGHT[:, :20])
+    assert (result[:, 20:] == 255).all()
     palette = Image.fromarray(GREY).convert("P")
     palette.save(tmp_path / "b.png", transparency=0)
     assert (np.asarray(read_image(tmp_path / "b.png"))[GREY == 0] == 255).all()
@@ -122,8 +122,8 @@ def test_heic_needs_its_extra_and_is_read_with_it(tmp_path: Path, monkeypatch: p
     Image.fromarray(UPRIGHT).save(
         tmp_path / "a.heic", quality=100
     )  # phones store the turn in the format itself
-    found = np.asarray(read_image(tmp_path / "a.heic")).astype(int)
-    assert np.abs(found - UPRIGHT).mean() < 5
+    result = np.asarray(read_image(tmp_path / "a.heic")).astype(int)
+    assert np.abs(result - UPRIGHT).mean() < 5
     real = reading.importlib.import_module
 
     def without(name: str, *rest: Any) -> Any:

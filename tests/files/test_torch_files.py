@@ -38,20 +38,20 @@ def rezipped(
     return file.getvalue()
 
 
-def assert_same(found: Any, expected: Any) -> None:
+def assert_same(result: Any, expected: Any) -> None:
     if isinstance(expected, torch.Tensor):
-        assert (found.dtype, found.shape, found.stride()) == (
+        assert (result.dtype, result.shape, result.stride()) == (
             expected.dtype,
             expected.shape,
             expected.stride(),
         )
-        assert torch.equal(found, expected)
+        assert torch.equal(result, expected)
     elif isinstance(expected, dict):
-        assert list(found) == list(expected)
+        assert list(result) == list(expected)
         for key in expected:
-            assert_same(found[key], expected[key])
+            assert_same(result[key], expected[key])
     else:
-        assert found == expected
+        assert result == expected
 
 
 @pytest.mark.parametrize("zipped", [True, False])

@@ -134,9 +134,9 @@ def test_coarse_labels_are_used_where_they_help() -> None:
     x, nodes = blobs(450)
     parents = np.array([TREE.index(TREE.parents(TREE.nodes[v])[0]) for v in nodes])
     few = np.where(np.arange(450) < 27, nodes, parents)
-    found = choose(x, few, TREE, None)
-    assert found.coarse_gain is not None
-    assert {t.coarse for t in found.trials} >= {"drop", "balanced"}
+    result = choose(x, few, TREE, None)
+    assert result.coarse_gain is not None
+    assert {t.coarse for t in result.trials} >= {"drop", "balanced"}
     shuffled = np.random.default_rng(0).permutation(parents)
     misleading = choose(x, np.where(np.arange(450) < 225, nodes, shuffled), TREE, None)
     assert misleading.chosen.coarse == "drop"
@@ -145,9 +145,9 @@ def test_coarse_labels_are_used_where_they_help() -> None:
 def test_a_flat_hierarchy_leaves_nothing_but_logistic_regression_to_try() -> None:
     x, nodes = blobs()
     flat = Hierarchy.flat([str(c) for c in range(9)])
-    found = choose(x, TREE.labels[nodes], flat, None)
-    assert found.is_flat
-    assert len(found.trials) == 1
+    result = choose(x, TREE.labels[nodes], flat, None)
+    assert result.is_flat
+    assert len(result.trials) == 1
 
 
 def test_sparse_features_are_judged_as_dense_ones() -> None:

@@ -179,9 +179,9 @@ def test_the_same_data_give_the_same_model(tmp_path: Path) -> None:
 
 def test_evaluation_on_other_data() -> None:
     model = hace.fit(table(), quiet=True)
-    found = model.evaluate(table(NEW, TRUTH))
+    evaluation = model.evaluate(table(NEW, TRUTH))
     right = model.predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
-    assert found.values["leaves", "top-1"] == pytest.approx(right.mean())
+    assert evaluation.values["leaves", "top-1"] == pytest.approx(right.mean())
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

@@ -21,9 +21,9 @@ def model() -> hace.Model:
 
 
 def data_of(page: str) -> dict:
-    found = re.search(r'<script type="application/json" id="fit-data">(.*?)</script>', page, re.DOTALL)
-    assert found is not None
-    return json.loads(found[1])
+    result = re.search(r'<script type="application/json" id="fit-data">(.*?)</script>', page, re.DOTALL)
+    assert result is not None
+    return json.loads(result[1])
 
 
 def test_samples_come_first_then_the_bar_then_one_number_per_question(

@@ -79,8 +79,8 @@ def test_a_folder_of_photos(colours: hace.Model, photos: Path, tmp_path: Path) -
     assert "not an image" in answers.error.iloc[2]
     again = hace.load(tmp_path / "colours.hace")
     pd.testing.assert_frame_equal(again.predict(new, None), answers)
-    served = Predictor.from_run(tmp_path / "colours.hace").predict(new, skip_broken=True)
-    assert served.answers.ids == ["blue", "red"]
+    predictions = Predictor.from_run(tmp_path / "colours.hace").predict(new, skip_broken=True)
+    assert predictions.answers.ids == ["blue", "red"]
     shutil.copy(new / "a.png", tmp_path / "one.png")
     assert again.predict(tmp_path / "one.png", None).answer.tolist() == ["blue"]
 
@@ -190,8 +190,8 @@ def test_a_column_of_texts(tmp_path: Path) -> None:
     new.to_csv(tmp_path / "new.csv", index=False)
     again = hace.load(tmp_path / "intents.hace")
     assert again.predict(tmp_path / "new.csv", None).answer.tolist() == answers.answer.tolist()
-    served = Predictor.from_run(tmp_path / "intents.hace")
-    assert served.predict(new.utterance.tolist()).answers.ids == answers.answer.tolist()
+    predictor = Predictor.from_run(tmp_path / "intents.hace")
+    assert predictor.predict(new.utterance.tolist()).answers.ids == answers.answer.tolist()
 
 
 def test_a_folder_of_sentence_transformers_encodes_texts(tmp_path: Path) -> None:

@@ -41,10 +41,10 @@ def test_copies_are_found_and_nothing_else() -> None:
     copied = with_copies(clean)
     place = near_copies(copied)
     assert len(np.unique(place)) == len(clean)
-    found = together(copied)
-    assert not found.by_user
-    assert "near-copies of another; splits keep them together" in found.notes[0]
-    parts = split_samples(copied.nodes, TREE, None, found.groups)
+    result = together(copied)
+    assert not result.by_user
+    assert "near-copies of another; splits keep them together" in result.notes[0]
+    parts = split_samples(copied.nodes, TREE, None, result.groups)
     homes = [set(place[part].tolist()) for part in (parts.train, parts.calibration, parts.test)]
     assert sum(map(len, homes)) == len(set.union(*homes))
 

@@ -286,9 +286,9 @@ def test_obo() -> None:
     assert h.names == tuple({"X:1": "top ! of all", "X:2": "two", "X:4": "lonely"}.get(i, i) for i in h.nodes)
     assert set(h.nodes) == {"X:1", "X:2", "X:3", "X:4", "Y:9"}
     assert set(parse_hierarchy(OBO, "obo", prefix="X:").nodes) == {"X:1", "X:2", "X:3", "X:4"}
-    kept = parse_hierarchy(OBO, "obo", prefix="X:", isolated="drop")
-    assert set(kept.nodes) == {"X:1", "X:2", "X:3"}
-    assert kept.rooted
+    without_isolated = parse_hierarchy(OBO, "obo", prefix="X:", isolated="drop")
+    assert set(without_isolated.nodes) == {"X:1", "X:2", "X:3"}
+    assert without_isolated.rooted
 
 
 def test_csv_with_other_column_names() -> None:

@@ -21,10 +21,10 @@ def scores(path: Path, content: str | bytes | None = None, **options) -> np.ndar
     if content is not None:
         path.write_bytes(content.encode() if isinstance(content, str) else content)
     opened = open_scores(path, H, **options)
-    found = np.concatenate(list(opened.chunks()))
-    assert found.shape == (opened.rows, 3)
-    assert found.dtype.isnative
-    return found
+    result = np.concatenate(list(opened.chunks()))
+    assert result.shape == (opened.rows, 3)
+    assert result.dtype.isnative
+    return result
 
 
 @pytest.mark.parametrize("dtype", [">f4", ">f8", "<f2", "longdouble"])

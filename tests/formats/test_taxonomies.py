@@ -59,8 +59,8 @@ def test_published_taxonomies_open(
     for form in ("json", "csv"):  # what is written comes back, ranks and other names included
         again = parse_hierarchy(render_hierarchy(h, form), form, rooted=h.rooted, flat=True)
         assert (again.nodes, again.names, again.ranks) == (h.nodes, h.names, h.ranks)
-        kept = {name: id for name, id in h.synonyms.items() if form == "json" or "|" not in name}
-        assert again.synonyms == kept
+        synonyms = {name: id for name, id in h.synonyms.items() if form == "json" or "|" not in name}
+        assert again.synonyms == synonyms
 
 
 def test_the_page_lists_what_opens() -> None:

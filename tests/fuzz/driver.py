@@ -237,27 +237,27 @@ def mutate_bytes(random: Random, data: bytes, most: int = 4, pieces: Sequence[by
         most: The most changes.
         pieces: What is put in; add what is special to the format.
     """
-    found = bytearray(data)
+    result = bytearray(data)
     for _ in range(random.randint(1, most)):
-        size = len(found)
+        size = len(result)
         a, b = sorted((random.randint(0, size), random.randint(0, size)))
         b = min(b, a + random.choice((1, 4, 40, 4000)))
         kind = random.randrange(7)
         if kind == 0 and size:
-            found[random.randrange(size)] ^= 1 << random.randrange(8)
+            result[random.randrange(size)] ^= 1 << random.randrange(8)
         elif kind == 1:
-            del found[a:b]
+            del result[a:b]
         elif kind == 2:
-            found[a:a] = found[a:b] * random.choice((1, 1, 2, 50))
+            result[a:a] = result[a:b] * random.choice((1, 1, 2, 50))
         elif kind == 3:
-            found[a:a] = random.choice(pieces)
+            result[a:a] = random.choice(pieces)
         elif kind == 4:
-            found[a:b] = random.choice(pieces)
+            result[a:b] = random.choice(pieces)
         elif kind == 5:
-            found[a:b] = random.randbytes(b - a)
+            result[a:b] = random.randbytes(b - a)
         else:
-            del found[random.randint(0, size) :]
-    return bytes(found)
+            del result[random.randint(0, size) :]
+    return bytes(result)
 
 
 def mutate_text(random: Random, text: str, most: int = 4, words: Sequence[str] = WORDS) -> str:

@@ -190,7 +190,7 @@ LARGEST = 1e37  # beyond it a sum may leave the range of float32
 def check(call: Call) -> None:
     """Both forms refuse the same calls; where the answer is a number, it is the one of double precision."""
     before = call.z.clone()
-    found = evaluate(call, call.z)
+    evaluation = evaluate(call, call.z)
     torch.testing.assert_close(
         call.z.clone(), before, rtol=0, atol=0, equal_nan=True
     )  # logits are not written to
@@ -202,9 +202,9 @@ def check(call: Call) -> None:
     # Weights of both signs cancel, and leave the rounding of the largest term.
     largest = call.z.nan_to_num(posinf=0.0, neginf=0.0).abs().max() if call.z.numel() else 0.0
     rounding = 1e-3 * float(largest) if call.loss == "hxe" else 0.0
-    if not (found[0].isfinite().all() and (wanted[0].abs() < LARGEST).all()):
-        found, wanted = found[:1], wanted[:1]  # a loss out of range has no gradient to speak of
-    for ours, theirs in zip(found, wanted, strict=True):
+    if not (evaluation[0].isfinite().all() and (wanted[0].abs() < LARGEST).all()):
+        evaluation, wanted = evaluation[:1], wanted[:1]  # a loss out of range has no gradient to speak of
+    for ours, theirs in zip(evaluation, wanted, strict=True):
         assert ours.shape == theirs.shape
         ours = ours.double()
         plain = theirs.isfinite() & (theirs.abs() < LARGEST) & ours.isfinite()

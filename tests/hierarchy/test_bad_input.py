@@ -67,15 +67,15 @@ def test_the_path_of_a_cycle_leaves_out_how_one_gets_there() -> None:
 
 
 def test_many_cycles_are_counted() -> None:
-    found = problems(edges, [e for i in range(8) for e in ((f"a{i}", f"b{i}"), (f"b{i}", f"a{i}"))])
-    assert len(found) == 6
-    assert sum(problem.startswith("Cycle: ") for problem in found) == 5
-    assert found[-1] == "3 more cycles."
+    messages = problems(edges, [e for i in range(8) for e in ((f"a{i}", f"b{i}"), (f"b{i}", f"a{i}"))])
+    assert len(messages) == 6
+    assert sum(problem.startswith("Cycle: ") for problem in messages) == 5
+    assert messages[-1] == "3 more cycles."
 
 
 def test_an_edge_given_256_times_hides_no_cycle() -> None:
-    found = problems(edges, [("a", "b")] * 256 + [("b", "a")] * 256)
-    assert [problem.split(":")[0] for problem in found] == ["Edges given more than once", "Cycle"]
+    messages = problems(edges, [("a", "b")] * 256 + [("b", "a")] * 256)
+    assert [problem.split(":")[0] for problem in messages] == ["Edges given more than once", "Cycle"]
 
 
 def test_self_loop() -> None:
@@ -96,14 +96,14 @@ def test_unknown_parent() -> None:
     (problem,) = problems(parents, {"dog": None, "husky": "dgo"})
     assert problem.startswith("Unknown parent 'dgo' of 'husky': it is not a key of parents.")
     assert "Add {'dgo': None} if it is a top, or correct it." in problem
-    found = problems(parents, [-1, 0, 7, -2])
-    assert found[0].startswith("Unknown parent 7 of node 2: parents must be positions from 0 to 3, or -1")
-    assert found[1].startswith("Unknown parent -2 of node 3")
+    messages = problems(parents, [-1, 0, 7, -2])
+    assert messages[0].startswith("Unknown parent 7 of node 2: parents must be positions from 0 to 3, or -1")
+    assert messages[1].startswith("Unknown parent -2 of node 3")
 
 
 def test_every_unknown_parent_is_reported_once() -> None:
-    found = problems(parents, {f"c{i}": f"p{i // 2}" for i in range(40)})
-    assert len(found) == 20
+    messages = problems(parents, {f"c{i}": f"p{i // 2}" for i in range(40)})
+    assert len(messages) == 20
 
 
 @pytest.mark.parametrize("build", [edges, parents, paths, flat])
@@ -206,11 +206,11 @@ def test_long_lists_are_cut() -> None:
 
 
 def test_gap_in_a_path() -> None:
-    found = problems(paths, [("dog", "husky"), ("cat", None, "tabby"), ("", "x")])
-    assert found[0] == (
+    messages = problems(paths, [("dog", "husky"), ("cat", None, "tabby"), ("", "x")])
+    assert messages[0] == (
         "Row 2 has a gap: no name at level 2, but 'tabby' below it. Only the end of a row may be empty."
     )
-    assert found[1].startswith("Row 3 has a gap: no name at level 1, but 'x' below it.")
+    assert messages[1].startswith("Row 3 has a gap: no name at level 1, but 'x' below it.")
 
 
 def test_name_that_is_both_a_class_and_inner() -> None:
@@ -268,7 +268,7 @@ def test_names_for_nodes_that_exist() -> None:
 
 def test_all_problems_are_reported_together() -> None:
     wrong = [*ANIMAL_EDGES, ("cat", "cat"), ("dog", "husky"), ("x", "y"), ("y", "x")]
-    found = problems(
+    messages = problems(
         edges, wrong, nodes=["s", "s"], leaves=["wolf", "dog", "husky", "husky"], names={"ghost": "G"}
     )
     kinds = (
@@ -282,8 +282,8 @@ def test_all_problems_are_reported_together() -> None:
         "leaves repeats 'husky'",
         "Nodes without children that are not in leaves: 'beagle', 'cat', 's'",
     )
-    assert len(found) == len(kinds)
-    for problem, kind in zip(found, kinds, strict=True):
+    assert len(messages) == len(kinds)
+    for problem, kind in zip(messages, kinds, strict=True):
         assert problem.startswith(kind)
 
 

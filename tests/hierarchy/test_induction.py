@@ -21,10 +21,10 @@ PLACES = np.array([0.0, 0.1, 0.3, 10.0, 10.1, 10.4, 100.0, 100.2, 100.7])[:, Non
 
 
 def groups_of(h: Hierarchy, level: int) -> set[frozenset[str]]:
-    found: dict[int, set[str]] = {}
+    result: dict[int, set[str]] = {}
     for leaf, node in zip(h.leaves, h.level_nodes(level)[h.leaf_nodes].tolist(), strict=True):
-        found.setdefault(node, set()).add(leaf)
-    return {frozenset(group) for group in found.values()}
+        result.setdefault(node, set()).add(leaf)
+    return {frozenset(group) for group in result.values()}
 
 
 def test_features_give_the_groups_they_come_in() -> None:

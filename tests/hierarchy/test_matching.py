@@ -68,8 +68,8 @@ def test_what_is_not_matched_is_listed_with_candidates() -> None:
 
 def test_an_ambiguous_name_is_refused_with_its_meanings() -> None:
     h = Hierarchy.from_edges([("a", "a1"), ("b", "b1")], names={"a1": "Oenanthe", "b1": "oenanthe"})
-    found = h.match(["OENANTHE"])[0]
-    assert (found.id, found.how, found.candidates) == (None, "ambiguous", ("a1", "b1"))
+    matches = h.match(["OENANTHE"])[0]
+    assert (matches.id, matches.how, matches.candidates) == (None, "ambiguous", ("a1", "b1"))
     with pytest.raises(
         HierarchyError, match=r"'OENANTHE' means several nodes: Oenanthe \[a1\]; oenanthe \[b1\]"
     ):
@@ -162,9 +162,9 @@ def test_ranks_work_as_levels_in_metrics_and_decisions() -> None:
     ]
     assert family == ["F1", "F1", "F2", "d", "S", "r"]  # d has no family and stands for itself
     probs = np.array([[0.4, 0.35, 0.25, 0.0], [0.1, 0.1, 0.5, 0.3], [0.0, 0.3, 0.1, 0.6]])
-    found = hace.predict(probs, h, kind="probs", rule="level", level="family")
-    assert found.ids == ["F1", "F2", "d"]
-    np.testing.assert_allclose(found.probabilities, [0.75, 0.5, 0.6])
+    predictions = hace.predict(probs, h, kind="probs", rule="level", level="family")
+    assert predictions.ids == ["F1", "F2", "d"]
+    np.testing.assert_allclose(predictions.probabilities, [0.75, 0.5, 0.6])
     table = hace.metrics.class_accuracy([0, 2, 3], [1, 2, 0], h, level="family").columns()
     assert dict(zip(table["id"], table["accuracy"], strict=True))["F1"] == 0.5
     assert "family" in hace.evaluate(np.log(probs + 1e-9), [1, 2, 0], h, level="family").to_text()
@@ -284,5 +284,5 @@ def test_a_million_names_in_a_million_nodes() -> None:
     parents = np.concatenate([[-1], np.arange(n - 1) // 50])
     names = {str(i): f"Genus{i // 7} species_{i}" for i in range(n)}
     h = Hierarchy.from_parents(parents, names=names)
-    found = h.within([f"genus{i // 7} Species {i}" for i in range(n // 50, n)])
-    assert found.num_leaves == n - n // 50
+    inside = h.within([f"genus{i // 7} Species {i}" for i in range(n // 50, n)])
+    assert inside.num_leaves == n - n // 50

@@ -100,11 +100,11 @@ def test_with_root_refuses_an_id_that_exists() -> None:
 @given(plain=hierarchies(), data=st.data())
 def test_subset(plain: Plain, data: st.DataObject) -> None:
     h = full(plain)
-    kept = data.draw(st.permutations(plain.leaves))[: data.draw(st.integers(1, len(plain.leaves)))]
-    small = h.subset(kept)
-    above = set().union(*(oracle.ancestors(plain, leaf) for leaf in kept))
+    subset = data.draw(st.permutations(plain.leaves))[: data.draw(st.integers(1, len(plain.leaves)))]
+    small = h.subset(subset)
+    above = set().union(*(oracle.ancestors(plain, leaf) for leaf in subset))
     assert set(small.nodes) == above
-    assert small.leaves == tuple(kept)
+    assert small.leaves == tuple(subset)
     assert small.rooted == h.rooted
     expected = [edge for edge in plain.edges if edge[1] in above]
     assert {(small.nodes[p], small.nodes[c]) for p, c in small.edges} == set(expected)
@@ -128,12 +128,12 @@ def test_collapse_unary(plain: Plain) -> None:
     assert all(len(small.children(v)) != 1 for v in small.nodes)
     assert small.collapse_unary() == small
     assert not small.rooted or h.rooted
-    kept = set(small.nodes)
+    remaining = set(small.nodes)
     for v in small.nodes:  # ancestors do not change
-        assert set(small.ancestors(v)) == (oracle.ancestors(plain, v) - {v}) & kept
+        assert set(small.ancestors(v)) == (oracle.ancestors(plain, v) - {v}) & remaining
         assert small.name(v) == h.name(v)
     if h.is_tree:
-        assert kept == {v for v in plain.nodes if len(below[v]) != 1}
+        assert remaining == {v for v in plain.nodes if len(below[v]) != 1}
     if all(len(children) != 1 for children in below.values()):
         assert small.fingerprint == h.fingerprint
 

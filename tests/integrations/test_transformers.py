@@ -95,16 +95,16 @@ def test_accumulated_steps_are_those_of_one_large_batch(tmp_path: Path, weight: 
 def test_the_trainer_evaluates_with_metrics_of_the_hierarchy(tmp_path: Path) -> None:
     loss = build_loss("cross_entropy_paths", TREE)
     trainer = trained(loss, tmp_path, 8, 1, compute_metrics=trainer_metrics(loss))
-    found = trainer.evaluate(Images())
+    evaluation = trainer.evaluate(Images())
     logits = trainer.predict(Images()).predictions
     labels = torch.tensor(Images().labels)
-    kept = labels >= 0
+    labelled = labels >= 0
     answers = loss.leaf_logits(torch.as_tensor(logits)).argmax(1)
-    assert found["eval_accuracy"] == pytest.approx((answers == labels)[kept].double().mean().item())
-    same_kind = (answers // 2 == labels // 2)[kept].double().mean().item()
-    assert found["eval_accuracy_kind"] == pytest.approx(same_kind)
-    assert {"eval_mistake_severity", "eval_hierarchical_distance", "eval_hierarchical_f1"} <= set(found)
-    json.dumps(found)  # the Trainer writes them to its state
+    assert evaluation["eval_accuracy"] == pytest.approx((answers == labels)[labelled].double().mean().item())
+    same_kind = (answers // 2 == labels // 2)[labelled].double().mean().item()
+    assert evaluation["eval_accuracy_kind"] == pytest.approx(same_kind)
+    assert {"eval_mistake_severity", "eval_hierarchical_distance", "eval_hierarchical_f1"} <= set(evaluation)
+    json.dumps(evaluation)  # the Trainer writes them to its state
 
 
 def test_the_loss_names_the_columns_of_its_head() -> None:

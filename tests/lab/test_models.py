@@ -170,11 +170,11 @@ def test_seeds_decide_the_weights_and_spare_the_global_generator() -> None:
 def test_dropout_of_vit_is_where_its_authors_put_it() -> None:
     for rate in (0.1, 0.0):
         model = on_meta("vit_base", 120, 32, dropout=rate)
-        found = {name: m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout)}
+        results = {name: m.p for name, m in model.named_modules() if isinstance(m, nn.Dropout)}
         expected = {"pos_drop", "blocks.0.attn.proj_drop", "blocks.0.mlp.drop1", "blocks.11.mlp.drop2"}
-        assert {name for name, p in found.items() if p} >= (expected if rate else set())
-        assert {p for name, p in found.items() if "attn_drop" in name or "head" in name} <= {0.0}
-        assert set(found.values()) <= {0.0, rate}
+        assert {name for name, p in results.items() if p} >= (expected if rate else set())
+        assert {p for name, p in results.items() if "attn_drop" in name or "head" in name} <= {0.0}
+        assert set(results.values()) <= {0.0, rate}
 
 
 def test_dropout_of_others_is_before_the_classifier() -> None:

@@ -252,10 +252,10 @@ def test_the_shuffled_control_is_judged_by_the_true_tree(tmp_path: Path) -> None
     assert not torch.equal(control.weights()["weight"], true.weights()["weight"])
     assert control.result is not None
     assert control.result["hierarchy"] == (true.result or {})["hierarchy"]
-    kept, h = control.predictions(), true.hierarchy
-    nodes = [kept[name].astype(int) for name in ("answer", "truth")]
-    assert kept["distance"].tolist() == h.distances(*nodes, labels="nodes").tolist()
-    assert kept["distance"].tolist() != h.shuffled(3).distances(*nodes, labels="nodes").tolist()
+    predictions, h = control.predictions(), true.hierarchy
+    nodes = [predictions[name].astype(int) for name in ("answer", "truth")]
+    assert predictions["distance"].tolist() == h.distances(*nodes, labels="nodes").tolist()
+    assert predictions["distance"].tolist() != h.shuffled(3).distances(*nodes, labels="nodes").tolist()
 
 
 def test_labels_above_the_leaves(tmp_path: Path) -> None:
@@ -270,19 +270,19 @@ def test_a_run_with_path_sums_is_scored_by_its_classes(tmp_path: Path, subset: b
     loss = LossConfig("hace_paths", {"sharing": 0.5})
     (run,) = probe([replace(BASE, loss=loss)], tmp_path)
     again = rescored(run.folder)
-    kept = again.hierarchy.leaves[:3] if subset else None
-    found = again.report(subset=kept).values
+    region = again.hierarchy.leaves[:3] if subset else None
+    result = again.report(subset=region).values
     z = torch.cat(list(again.outputs()))
     h = again.hierarchy
     assert z.shape[1] == h.num_nodes
     logits = hace.leaf_logits(z, h, "paths", 0.5)
     wanted = hace.evaluate(
-        logits, again.samples.nodes, h, labels="nodes", outputs="leaves", subset=kept
+        logits, again.samples.nodes, h, labels="nodes", outputs="leaves", subset=region
     ).values
-    assert found == pytest.approx(wanted, abs=1e-5, nan_ok=True)
+    assert result == pytest.approx(wanted, abs=1e-5, nan_ok=True)
     if not subset:
         assert run.result is not None
-        assert found["leaves", "top-1"] == run.result["metrics"]["leaves"]["top-1"]
+        assert result["leaves", "top-1"] == run.result["metrics"]["leaves"]["top-1"]
 
 
 def test_lbfgs_says_whether_it_converged(tmp_path: Path) -> None:
@@ -458,11 +458,11 @@ def test_a_run_is_calibrated_on_the_samples_it_holds_out(tmp_path: Path, loss: s
         leaf = tested.loss.leaf_logits(z) if loss != "hace" else z
         truth = tested.samples.nodes
         for scale, prefix in ((1.0, ""), (value, "calibrated: ")):
-            found = hace.evaluate(leaf / scale, truth, tested.hierarchy, labels="nodes")
+            evaluation = hace.evaluate(leaf / scale, truth, tested.hierarchy, labels="nodes")
             assert set(result["metrics"]) >= {
                 prefix + heading for heading in ("selection", "levels together")
             }
-            for (heading, name), number in found.values.items():
+            for (heading, name), number in evaluation.values.items():
                 if prefix + heading in result["metrics"]:
                     assert result["metrics"][prefix + heading][name] == pytest.approx(number, abs=2e-5), (
                         heading
@@ -507,6 +507,6 @@ def test_unit_scaling_neither_over_nor_underflows(factor: float) -> None:
     """Squares of such features are 0 or infinite in single precision: every row had the same answer."""
     x = np.random.default_rng(0).normal(size=(50, 8)).astype(np.float32)
     plain = (x / np.linalg.norm(x, axis=1, keepdims=True)).astype(np.float32)
-    found = Scaling("unit")(x * np.float32(factor)).numpy()
-    np.testing.assert_allclose(found, plain, rtol=1e-5 if factor == 1e-37 else 2e-7)
-    assert factor != 1 or (found == plain).all()  # ordinary features keep their bits
+    result = Scaling("unit")(x * np.float32(factor)).numpy()
+    np.testing.assert_allclose(result, plain, rtol=1e-5 if factor == 1e-37 else 2e-7)
+    assert factor != 1 or (result == plain).all()  # ordinary features keep their bits

@@ -45,12 +45,12 @@ def tree(folder: Path) -> Path:
 
 def arrays_of(splits: dict[str, int], dtype: Any = np.float16) -> dict[str, Any]:
     rng = np.random.default_rng(0)
-    found = {}
+    results = {}
     for split, count in splits.items():
         y = np.arange(count) % CLASSES
-        found[f"x_{split}"] = (rng.normal(size=(count, WIDTH)) + y[:, None]).astype(dtype)
-        found[f"y_{split}"] = y
-    return found
+        results[f"x_{split}"] = (rng.normal(size=(count, WIDTH)) + y[:, None]).astype(dtype)
+        results[f"y_{split}"] = y
+    return results
 
 
 def kept(run: Run) -> dict[str, Any]:
@@ -68,14 +68,16 @@ def config(path: Path, **options: Any) -> ProbeConfig:
 def test_the_same_bits_as_in_memory(
     tmp_path: Path, normalize: str, layout: str, request: pytest.FixtureRequest
 ) -> None:
-    found = arrays_of({"train": 101, "val": 30, "test": 40})
+    result = arrays_of({"train": 101, "val": 30, "test": 40})
     if layout == "column":  # rows of all splits, shuffled: no split is a slice of the file
         order = np.random.default_rng(1).permutation(171)
         split = np.repeat([0, 1, 2], [101, 30, 40])  # safetensors has no text
-        parts = {key: np.concatenate([found[f"{key}_{s}"] for s in ("train", "val", "test")]) for key in "xy"}
-        found = {"X": parts["x"][order], "y": parts["y"][order], "split": split[order]}
+        parts = {
+            key: np.concatenate([result[f"{key}_{s}"] for s in ("train", "val", "test")]) for key in "xy"
+        }
+        result = {"X": parts["x"][order], "y": parts["y"][order], "split": split[order]}
     path = tmp_path / "f.safetensors"
-    save_file(found, path)
+    save_file(result, path)
     settings = config(path, normalize=normalize, validation=0.2, patience=2)
     in_memory = probe(settings, tmp_path / "memory")
     request.getfixturevalue("on_disk")
@@ -88,14 +90,14 @@ def test_the_same_bits_as_in_memory(
 
 @pytest.mark.usefixtures("on_disk")
 def test_rows_are_those_of_the_arrays(tmp_path: Path) -> None:
-    found = [
+    results = [
         np.random.default_rng(i).normal(size=(n, 600)).astype(np.float16) for i, n in enumerate((40, 3, 70))
     ]
     maps = []
-    for i, array in enumerate(found):
+    for i, array in enumerate(results):
         np.save(tmp_path / f"{i}.npy", array)
         maps.append(arrays.read_array(tmp_path / f"{i}.npy"))
-    whole, rows = np.concatenate(found), np.random.default_rng(3).permutation(113)[:50]
+    whole, rows = np.concatenate(results), np.random.default_rng(3).permutation(113)[:50]
     several = RowsOnDisk.joined([RowsOnDisk(maps[:2]), maps[2]])[rows]
     assert several.shape == (50, 600)
     assert several.index_select(0, torch.tensor([7, 0, 0])).equal(
@@ -149,10 +151,10 @@ def trials() -> list[Trial]:
 def test_a_training_resumes_with_the_same_bits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, optimizer: str, stop: int
 ) -> None:
-    found = arrays_of({"train": 101, "val": 30})
-    data = (found["x_train"].astype(np.float32), found["y_train"], trials())
+    result = arrays_of({"train": 101, "val": 30})
+    data = (result["x_train"].astype(np.float32), result["y_train"], trials())
     options = Optimization(optimizer=optimizer, epochs=4, batch_size=16, patience=1)
-    call = {"validation": (found["x_val"], found["y_val"]), "seed": 3}
+    call = {"validation": (result["x_val"], result["y_val"]), "seed": 3}
     whole = fit_heads(*data, options, **call)
     monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
     saves, save, folder = [], fit._EpochLoop._save, tmp_path / "state"
@@ -179,8 +181,8 @@ def test_a_checkpoint_of_another_training_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fit, "CHECKPOINT_SECONDS", 0.0)
-    found = arrays_of({"train": 40}, np.float32)
-    data = (found["x_train"], found["y_train"])
+    result = arrays_of({"train": 40}, np.float32)
+    data = (result["x_train"], result["y_train"])
     for trial, options in product(trials()[:2], (Optimization(epochs=1), Optimization(epochs=2))):
         (expected,) = fit_heads(*data, [trial], options)
         (head,) = fit_heads(*data, [trial], options, checkpoints=tmp_path)

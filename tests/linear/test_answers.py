@@ -31,13 +31,13 @@ def test_a_subset_restricts_every_answer(loss: str) -> None:
     clf = HACEClassifier(H, loss=loss).fit(X, Y)
     free = clf.predict_proba(NEW)
     other = next(c for c in H.leaves if c not in below(INNER))
-    kept = np.isin(clf.classes_, [*below(INNER), other])
+    inside = np.isin(clf.classes_, [*below(INNER), other])
     clf.set_params(subset=[INNER, other])
-    assert set(clf.predict(NEW)) <= set(clf.classes_[kept])
-    want = np.where(kept, free, 0.0)
+    assert set(clf.predict(NEW)) <= set(clf.classes_[inside])
+    want = np.where(inside, free, 0.0)
     np.testing.assert_allclose(clf.predict_proba(NEW), want / want.sum(axis=1, keepdims=True), atol=1e-12)
     log_q = clf.predict_node_log_proba(NEW)
-    outside = [H.index(c) for c in clf.classes_[~kept]]
+    outside = [H.index(c) for c in clf.classes_[~inside]]
     assert (log_q[:, outside] == -np.inf).all()
     answers = set(clf.predict_node(NEW, 0.9))
     reach = below(INNER) | {other}
@@ -206,8 +206,8 @@ def test_labels_are_ids_names_or_paths(caplog: pytest.LogCaptureFixture) -> None
     assert clf.score(x, y) == 1
     clf.set_params(subset=["Home"])
     assert set(clf.predict(x)) == {"11", "12"}
-    told = "HACEClassifier: 1 of 3 classes have no training sample (unseen_classes_); predict_node stops above them."
-    assert caplog.messages.count(told) == 1  # of two fits
+    message = "HACEClassifier: 1 of 3 classes have no training sample (unseen_classes_); predict_node stops above them."
+    assert caplog.messages.count(message) == 1  # of two fits
     for wrong, hint in (("Pots", "Several nodes have that name: use ids"), ("Lamp", "Did you mean 'Lamps'")):
         with pytest.raises(DataError, match=hint):
             HACEClassifier(h).fit(x, np.repeat(["Home", "Toys", wrong], 4))

@@ -46,8 +46,8 @@ def hidden_by_loops(plain: Plain, names: list[str]) -> dict[str, set[str]]:
         out[q] = set()
         for c in set(plain.leaves) - set(below[q]):
             hidden = sum((share[u] for u in above(c) & above(q)), Fraction(0))
-            told = sum((share[u] for u in above(c) - above(q)), Fraction(0))
-            if hidden > told:
+            explained = sum((share[u] for u in above(c) - above(q)), Fraction(0))
+            if hidden > explained:
                 out[q].add(c)
     return out
 
@@ -58,9 +58,9 @@ def test_hidden_classes_follow_the_definition(case: tuple[Plain, list[str]]) -> 
     plain, names = case
     h = plain.build()
     hidden = HiddenClasses(nodes_of(h, *names), h, None)
-    found = {v: {h.leaves[c] for c in hidden.of(h.index(v))} for v in h.nodes}
+    results = {v: {h.leaves[c] for c in hidden.of(h.index(v))} for v in h.nodes}
     want = hidden_by_loops(plain, names)
-    assert found == {v: want.get(v, set()) for v in h.nodes}
+    assert results == {v: want.get(v, set()) for v in h.nodes}
     weight = np.full(len(names), 3.0)
     assert (HiddenClasses(nodes_of(h, *names), h, weight).matrix != hidden.matrix).nnz == 0
 

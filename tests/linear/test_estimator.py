@@ -219,14 +219,14 @@ def test_labels_from_pandas_work(kind: Any) -> None:
 
 
 def test_unseen_leaves_work_and_are_reported() -> None:
-    kept = NAMES != "versicolor"
+    trained = NAMES != "versicolor"
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        clf = HACEClassifier(TREE).fit(X[kept], NAMES[kept])
+        clf = HACEClassifier(TREE).fit(X[trained], NAMES[trained])
     assert clf.unseen_classes_.tolist() == ["versicolor"]
     assert clf.classes_.tolist() == ["setosa", "versicolor", "virginica"]
     assert clf.predict_proba(X).shape == (150, 3)
-    assert clf.score(X[kept], NAMES[kept]) > 0.97
+    assert clf.score(X[trained], NAMES[trained]) > 0.97
     assert HACEClassifier(TREE).fit(X, NAMES).unseen_classes_.tolist() == []
 
 

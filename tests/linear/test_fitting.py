@@ -208,9 +208,9 @@ def test_a_head_without_patience_left_returns_its_best_epoch_and_leaves_the_othe
     loss = build_loss("hace", TREE)
     trials = [Trial(loss, lr) for lr in (0.001, 0.05, 1.0)]
     patient = Optimization("sgd", "constant", epochs=40, batch_size=16, patience=3)
-    told: list[list[Any]] = []
+    epochs: list[list[Any]] = []
     stopped = fit_heads(
-        x, y, trials, patient, validation=held_out, on_epoch=lambda _, records: told.append(records)
+        x, y, trials, patient, validation=held_out, on_epoch=lambda _, records: epochs.append(records)
     )
     whole = fit_heads(
         x, y, trials, Optimization("sgd", "constant", epochs=40, batch_size=16), validation=held_out
@@ -224,7 +224,7 @@ def test_a_head_without_patience_left_returns_its_best_epoch_and_leaves_the_othe
         assert len(tops) in (40, best + 1 + 3)
         early = Optimization("sgd", "constant", epochs=head.epochs, batch_size=16)
         assert torch.equal(head.weight, one(x, y, trial, early).weight)
-        assert [records[i] for records in told] == head.history + [None] * (len(told) - len(tops))
+        assert [records[i] for records in epochs] == head.history + [None] * (len(epochs) - len(tops))
         ends.add(len(tops))
     assert len(ends) > 1  # they do not end together
     assert min(ends) < 40

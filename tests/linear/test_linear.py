@@ -132,13 +132,13 @@ def test_a_diverging_neighbour_disturbs_nobody(optimizer: str, batch_size: int) 
 
 def test_a_pass_ends_when_all_heads_have_diverged() -> None:
     x, y = blobs()
-    told: list[int] = []
+    epochs: list[int] = []
     options = Optimization("sgd", "constant", epochs=50, batch_size=32)
     heads = fit_heads(
-        x, y, [Trial(node_losses()[0], 1e9, 1e3)], options, on_epoch=lambda e, _: told.append(e)
+        x, y, [Trial(node_losses()[0], 1e9, 1e3)], options, on_epoch=lambda e, _: epochs.append(e)
     )
     assert heads[0].diverged is not None
-    assert told[-1] == heads[0].diverged["epoch"] < 50
+    assert epochs[-1] == heads[0].diverged["epoch"] < 50
 
 
 def test_weights_that_overflow_in_the_very_last_step_are_found() -> None:

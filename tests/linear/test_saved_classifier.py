@@ -91,7 +91,7 @@ def test_labels_keep_their_dtype(labels: np.ndarray, tmp_path: Path) -> None:
 def test_files_of_flat_classifiers_are_checked(tmp_path: Path) -> None:
     path = tmp_path / "clf.safetensors"
     HACEClassifier().fit(X, IRIS.target).save(path)
-    told: dict[str, Any] = {"dtype": "<i8", "are": "ids", "values": [0, 1, 2]}
+    classes: dict[str, Any] = {"dtype": "<i8", "are": "ids", "values": [0, 1, 2]}
 
     def flat(path: Path, record: dict[str, Any]) -> Path:
         """The record's own classes, not the document's."""
@@ -101,14 +101,14 @@ def test_files_of_flat_classifiers_are_checked(tmp_path: Path) -> None:
 
     for values in ([2, 1, 0], [0, 1, 1]):
         with pytest.raises(FormatError, match="values of classes must increase strictly"):
-            HACEClassifier.load(flat(path, {"classes": told | {"values": values}}))
+            HACEClassifier.load(flat(path, {"classes": classes | {"values": values}}))
     with pytest.raises(FormatError, match="hierarchy must be the flat one"):
-        HACEClassifier.load(flat(path, {"classes": told | {"values": [0, 1, 3]}}))
+        HACEClassifier.load(flat(path, {"classes": classes | {"values": [0, 1, 3]}}))
     for dtype in ("V8", "i4,f4", "datetime64[s]"):
         with pytest.raises(FormatError, match="dtype of classes must be of strings, numbers or booleans"):
-            HACEClassifier.load(flat(path, {"classes": told | {"dtype": dtype}}))
+            HACEClassifier.load(flat(path, {"classes": classes | {"dtype": dtype}}))
     with pytest.raises(FormatError, match="is damaged"):
-        HACEClassifier.load(flat(path, {"classes": told | {"dtype": "no such"}}))
+        HACEClassifier.load(flat(path, {"classes": classes | {"dtype": "no such"}}))
 
 
 def test_calibration_names_of_features_and_batches_come_back(tmp_path: Path) -> None:
@@ -144,16 +144,18 @@ def changed(path: Path, record: Any = None, **arrays: np.ndarray | None) -> Path
     """The file with some entries of the estimator's record or, by keys that it lacks, of its document replaced, or some arrays,
     and a new checksum; None or "gone" removes."""
     with safe_open(path, "numpy") as file:
-        told = json.loads(file.metadata()["hace"]) | {"sha256": UNSEALED}
+        document = json.loads(file.metadata()["hace"]) | {"sha256": UNSEALED}
     for key, value in (record or {}).items():
-        place = told if key in told else told["estimator"]
+        place = document if key in document else document["estimator"]
         if value == "gone":
             del place[key]
         else:
             place[key] = value
-    kept = load_file(path) | {name.replace("head_", "head."): a for name, a in arrays.items()}
+    tensors = load_file(path) | {name.replace("head_", "head."): a for name, a in arrays.items()}
     other = path.with_name("changed.safetensors")
-    save_file({name: a for name, a in kept.items() if a is not None}, other, {"hace": json.dumps(told)})
+    save_file(
+        {name: a for name, a in tensors.items() if a is not None}, other, {"hace": json.dumps(document)}
+    )
     seal(other)
     return other
 
@@ -244,17 +246,17 @@ def test_commands_answer_as_the_classifier_does(loss: str, tmp_path: Path) -> No
     export_run(file, made)
     best = clf.predict_proba(X).max(axis=1)
     for path in (file, onnx, made):
-        found = Predictor.from_run(path).predict(X, accuracy=0.8)
-        np.testing.assert_allclose(found.leaves.probabilities[:, 0], best, atol=1e-5)
-        assert found.guarantee is not None
-        assert found.guarantee.guarantee == clf.guarantee(0.8).guarantee
+        predictions = Predictor.from_run(path).predict(X, accuracy=0.8)
+        np.testing.assert_allclose(predictions.leaves.probabilities[:, 0], best, atol=1e-5)
+        assert predictions.guarantee is not None
+        assert predictions.guarantee.guarantee == clf.guarantee(0.8).guarantee
         if path is file:
-            assert found.answers.ids == clf.predict_node(X, accuracy=0.8).tolist()
-            assert "small" in found.answers.ids
-            at = [TREE.index(node) for node in found.answers.ids if node is not None]
-            said = [i for i, node in enumerate(found.answers.ids) if node is not None]
+            assert predictions.answers.ids == clf.predict_node(X, accuracy=0.8).tolist()
+            assert "small" in predictions.answers.ids
+            at = [TREE.index(node) for node in predictions.answers.ids if node is not None]
+            said = [i for i, node in enumerate(predictions.answers.ids) if node is not None]
             np.testing.assert_allclose(
-                found.answers.probabilities[said],
+                predictions.answers.probabilities[said],
                 np.exp(clf.predict_node_log_proba(X)[said, at]),
                 atol=1e-9,
             )
@@ -297,6 +299,6 @@ def test_an_exported_run_is_a_classifier(scaling: str, tmp_path: Path) -> None:
         return
     clf, predictor = HACEClassifier.load(file), Predictor.from_run(run.folder)
     x = np.random.default_rng(0).normal(size=(20, 8))
-    found = predictor.predict(x.astype(np.float32), top_k=1)
-    assert found.answers.ids == clf.predict(x).tolist()
-    np.testing.assert_allclose(clf.predict_proba(x).max(axis=1), found.answers.probabilities, atol=1e-5)
+    predictions = predictor.predict(x.astype(np.float32), top_k=1)
+    assert predictions.answers.ids == clf.predict(x).tolist()
+    np.testing.assert_allclose(clf.predict_proba(x).max(axis=1), predictions.answers.probabilities, atol=1e-5)

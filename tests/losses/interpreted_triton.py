@@ -58,16 +58,16 @@ def test_random_trees(kind: str, seed: int) -> None:
     for outputs in ("nodes", "leaves"):
         loss = HACELoss(h, 0.3, outputs=outputs, labels="nodes", weight=1.0 + torch.arange(h.num_nodes) % 3)
         z = logits(3, loss.num_outputs, seed)
-        for found, wanted in zip(with_gradient(loss, z.float(), y), with_gradient(loss, z, y), strict=True):
-            PURE.close(found, wanted, kind, seed, outputs)
+        for result, wanted in zip(with_gradient(loss, z.float(), y), with_gradient(loss, z, y), strict=True):
+            PURE.close(result, wanted, kind, seed, outputs)
 
 
 def test_rows_longer_than_a_block() -> None:
     h = random_plain("ragged", 0, max_nodes=9000).build()
     loss = HACELoss(h, 0.1, reduction="none")
     z, y = logits(2, h.num_nodes), torch.tensor([0, h.num_leaves - 1])
-    for found, wanted in zip(with_gradient(loss, z.float(), y), with_gradient(loss, z, y), strict=True):
-        PURE.close(found, wanted)
+    for result, wanted in zip(with_gradient(loss, z.float(), y), with_gradient(loss, z, y), strict=True):
+        PURE.close(result, wanted)
 
 
 def test_strides_repeats_and_second_derivatives() -> None:
@@ -98,11 +98,11 @@ def test_a_failure_falls_back_with_one_warning(broken: str, monkeypatch: pytest.
     with pytest.warns(
         RuntimeWarning, match=r"Triton failed, so plain PyTorch serves\. TypeError: 'NoneType'"
     ):
-        found = with_gradient(loss, z, y)
+        result = with_gradient(loss, z, y)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         again = with_gradient(loss, z, y)
     monkeypatch.setattr(on_cuda, "_failed", False)
-    for values in (found, again):
+    for values in (result, again):
         for one, other in zip(values, wanted, strict=True):
             torch.testing.assert_close(one, other)

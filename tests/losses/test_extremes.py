@@ -136,9 +136,9 @@ def test_extreme_log_probs(name: str, form: Form) -> None:
         ids = h.nodes if outputs == "nodes" else h.leaves
         for pattern in PATTERNS + OUT:
             row = rows_of(pattern, ids, structure.ancestors(graph, h.leaves[0]), seed=1)
-            found = oracle.node_log_probs(graph, oracle.columns(ids, row.tolist()))
+            result = oracle.node_log_probs(graph, oracle.columns(ids, row.tolist()))
             z = row[None].to(form.dtype)
-            wanted = [[found[v] for v in h.nodes]]
+            wanted = [[result[v] for v in h.nodes]]
             form.close(hace.node_log_probs(z, h, outputs), wanted, outputs, pattern)
             z.requires_grad_()
             log_q = hace.node_log_probs(z, h, outputs)
@@ -162,11 +162,11 @@ def test_half_precision(case: str) -> None:
             for used in (KERNEL.used, PURE.used):
                 with used(), torch.autocast("cpu", dtype=dtype, enabled=autocast):
                     z = row[None].clone().requires_grad_()
-                    found = loss(z, torch.tensor([0]))
+                    result = loss(z, torch.tensor([0]))
                     log_q = loss.node_log_probs(z.detach())
-                assert found.dtype == log_q.dtype == torch.float32
-                PURE.close(found, [value], pattern, autocast)
-                (slope,) = torch.autograd.grad(found.sum(), z)
+                assert result.dtype == log_q.dtype == torch.float32
+                PURE.close(result, [value], pattern, autocast)
+                (slope,) = torch.autograd.grad(result.sum(), z)
                 assert slope.dtype == dtype
                 wanted = torch.tensor([gradient], dtype=torch.float64)
                 rtol = 2.0**-8 if dtype == torch.bfloat16 else 2.0**-11

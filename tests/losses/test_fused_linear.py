@@ -49,9 +49,9 @@ def gradients(value: Tensor, given: Sequence[Tensor]) -> list[Tensor]:
 
 def same(loss: HierarchicalLoss, given: Sequence[Tensor], target: Tensor, **tolerance: Any) -> None:
     x, w, b = given
-    found = gradients(loss.linear(x, w, b, target), given)
+    gradients_of = gradients(loss.linear(x, w, b, target), given)
     wanted = gradients(loss(F.linear(x, w, b), target), given)
-    for one, other in zip(found, wanted, strict=True):
+    for one, other in zip(gradients_of, wanted, strict=True):
         torch.testing.assert_close(one, other, **tolerance)
 
 
@@ -96,9 +96,9 @@ def test_extreme_logits(case: str) -> None:
             weight, bias = z.clamp(min=-1e5), torch.where(z.isinf(), -torch.inf, 0.0)  # a class that is out
             weight.requires_grad_()
             y = torch.tensor([label])
-            found = gradients(loss.linear(torch.ones(1, 1), weight[:, None], bias, y), [weight])
+            gradients_of = gradients(loss.linear(torch.ones(1, 1), weight[:, None], bias, y), [weight])
             wanted = gradients(loss((weight + bias)[None], y), [weight])
-            for one, other in zip(found, wanted, strict=True):
+            for one, other in zip(gradients_of, wanted, strict=True):
                 torch.testing.assert_close(one, other, rtol=1e-5, atol=2e-6)
 
 
@@ -128,8 +128,8 @@ def test_shapes_parts_and_empty_batches() -> None:
         x, w, b = layer(loss, torch.float64)
         y = torch.arange(6)
         wanted = loss(F.linear(x, w), y)
-        found = loss.linear(x.view(2, 3, 4), w, None, y.view(2, 3))
-        torch.testing.assert_close(found, wanted.view(2, 3))
+        result = loss.linear(x.view(2, 3, 4), w, None, y.view(2, 3))
+        torch.testing.assert_close(result, wanted.view(2, 3))
         torch.testing.assert_close(loss.linear(x[0], w, None, y[0]), wanted[0])
         transposed = w.detach().t().contiguous().t().requires_grad_()
         (slope,) = torch.autograd.grad(loss.linear(x.detach(), transposed, None, y).sum(), transposed)

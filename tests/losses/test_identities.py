@@ -101,8 +101,8 @@ def test_a_margin_of_0_is_cross_entropy() -> None:
 def test_outputs_of_0_learn_the_embedding() -> None:
     """Zeros have no direction: the loss is 1, and its gradient that of a vector of length 1."""
     h = NAMED["ragged"].build()
-    found, gradient = with_gradient(ClassEmbeddingLoss(h), torch.zeros(1, h.num_nodes), torch.tensor([0]))
-    assert found == 1.0
+    result, gradient = with_gradient(ClassEmbeddingLoss(h), torch.zeros(1, h.num_nodes), torch.tensor([0]))
+    assert result == 1.0
     torch.testing.assert_close(gradient[0], -class_embeddings(h)[0].float())
 
 
@@ -214,8 +214,8 @@ def test_a_root_is_inert_but_a_top_is_not() -> None:
     h = ANIMALS.build()
     z = logits(1, 7).clone()
     value = HACELoss(h, 0.5)(z, torch.tensor([0]))
-    kept = HACELoss(h.without_root(), 0.5)(z[:, 1:], torch.tensor([0]))
-    assert value.item() != pytest.approx(kept.item(), rel=1e-3)
+    top_loss = HACELoss(h.without_root(), 0.5)(z[:, 1:], torch.tensor([0]))
+    assert value.item() != pytest.approx(top_loss.item(), rel=1e-3)
 
 
 # ------------------------------------------------------------------ the matrices

@@ -223,8 +223,8 @@ def run(code: str, **environment: str) -> str:
     source = str(Path(hace.__file__).parents[1])
     variables = {**os.environ, "PYTHONPATH": source, **environment}
     command = [sys.executable, "-c", code]
-    found = subprocess.run(command, capture_output=True, check=True, text=True, env=variables, timeout=120)
-    return found.stdout.strip()
+    result = subprocess.run(command, capture_output=True, check=True, text=True, env=variables, timeout=120)
+    return result.stdout.strip()
 
 
 @pytest.mark.slow
@@ -327,10 +327,10 @@ def test_a_batch_is_independent_of_its_neighbours() -> None:
         value, gradient = with_gradient(loss, z, y)
         for i in range(6):
             alone = z[i : i + 1].clone().requires_grad_()
-            found = loss(alone, y[i : i + 1])
+            result = loss(alone, y[i : i + 1])
             upstream = torch.linspace(1.0, 2.0, 6)[i : i + 1]
-            (slope,) = torch.autograd.grad(found, alone, upstream)
-            torch.testing.assert_close(value[i : i + 1], found.detach(), rtol=0, atol=0, equal_nan=True)
+            (slope,) = torch.autograd.grad(result, alone, upstream)
+            torch.testing.assert_close(value[i : i + 1], result.detach(), rtol=0, atol=0, equal_nan=True)
             torch.testing.assert_close(gradient[i : i + 1], slope, rtol=1e-6, atol=1e-7, equal_nan=True)
 
 

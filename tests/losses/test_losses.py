@@ -51,11 +51,11 @@ def expected(case: str, name: str, labels: str) -> tuple[list[str], list[float],
     """(labels, values, gradients of the first three): all labels of a named hierarchy by the loops."""
     plain, h = NAMED[name], NAMED[name].build()
     ids = CASES[case].columns(h)
-    found = list(h.leaves if labels == "leaves" else h.nodes)
-    rows = logits(len(found), len(ids), seed=len(name))
-    values = [CASES[case].value(plain, ids, z, y) for z, y in zip(rows, found, strict=True)]
-    few = list(zip(rows, found, strict=True))[:3] if labels == "leaves" else []
-    return found, values, [CASES[case].gradient(plain, ids, z, y) for z, y in few]
+    result = list(h.leaves if labels == "leaves" else h.nodes)
+    rows = logits(len(result), len(ids), seed=len(name))
+    values = [CASES[case].value(plain, ids, z, y) for z, y in zip(rows, result, strict=True)]
+    few = list(zip(rows, result, strict=True))[:3] if labels == "leaves" else []
+    return result, values, [CASES[case].gradient(plain, ids, z, y) for z, y in few]
 
 
 @every_case
@@ -466,10 +466,10 @@ def test_gradient_of_log_probs(name: str, form: Form) -> None:
     mixture = torch.linspace(-1.0, 1.0, h.num_nodes, dtype=torch.float64).tolist()
 
     def value(row: dict[str, float]) -> float:
-        found = oracle.node_log_probs(plain, row)
-        return sum(m * found[v] for v, m in zip(h.nodes, mixture, strict=True))
+        result = oracle.node_log_probs(plain, row)
+        return sum(m * result[v] for v, m in zip(h.nodes, mixture, strict=True))
 
     slopes = precise.numeric_gradient(value, oracle.columns(h.nodes, z[0].tolist()))
     wanted = torch.tensor([[slopes[v] for v in h.nodes]], dtype=torch.float64)
-    found = gradient_of_log_probs(z.to(form.dtype), h).double()
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    result = gradient_of_log_probs(z.to(form.dtype), h).double()
+    torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-5)

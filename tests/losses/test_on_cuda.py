@@ -71,8 +71,8 @@ def test_compiled_for_gpus_without_spills(tmp_path: Path) -> None:
     for file in made:
         tool = [f"{where}/backends/nvidia/bin/cuobjdump", "--dump-resource-usage", str(file)]
         used = subprocess.run(tool, capture_output=True, text=True, check=True).stdout
-        (found,) = re.findall(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", used)
-        registers, stack, local = map(int, found)
+        (matches,) = re.findall(r"REG:(\d+) STACK:(\d+) .*LOCAL:(\d+)", used)
+        registers, stack, local = map(int, matches)
         assert registers <= 128, f"{file.stem} must leave an SM room for two programs of 256 threads: {used}"
         assert stack == local == 0, f"{file.stem} spills: {used}"
 

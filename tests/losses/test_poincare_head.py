@@ -154,10 +154,10 @@ def test_riemannian_gradients_are_those_of_khrulkov_et_al(curvature: float) -> N
     head.load_state_dict(plain.state_dict())
     outer = torch.randn(6, 7, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
     ours, theirs, without = (u.clone().requires_grad_() for _ in range(3))
-    found = torch.autograd.grad((head(ours) * outer).sum(), [ours, *head.parameters()])
+    result = torch.autograd.grad((head(ours) * outer).sum(), [ours, *head.parameters()])
     unscaled = torch.autograd.grad((plain(without) * outer).sum(), [without, *plain.parameters()])
     logits = published_logits(theirs, head, curvature)
     torch.testing.assert_close(4 * head(u), logits)
-    torch.testing.assert_close(found[0], torch.autograd.grad((logits * outer).sum(), theirs)[0])
-    assert not torch.allclose(found[0], unscaled[0])
-    torch.testing.assert_close(found[1:], unscaled[1:])  # hyperplanes learn as before
+    torch.testing.assert_close(result[0], torch.autograd.grad((logits * outer).sum(), theirs)[0])
+    assert not torch.allclose(result[0], unscaled[0])
+    torch.testing.assert_close(result[1:], unscaled[1:])  # hyperplanes learn as before

@@ -46,9 +46,9 @@ def compiled_equals_eager(loss: nn.Module, z: Tensor, target: Tensor, backend: s
     fast = torch.compile(loss, fullgraph=True, backend=backend)
     value, gradient = with_gradient(loss, z, target)  # type: ignore[arg-type]
     z = z.clone().requires_grad_()
-    found = fast(z, target)
-    (slope,) = torch.autograd.grad(found, z)
-    torch.testing.assert_close(found.detach(), value, rtol=1e-6, atol=1e-6)
+    result = fast(z, target)
+    (slope,) = torch.autograd.grad(result, z)
+    torch.testing.assert_close(result.detach(), value, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(slope, gradient, rtol=1e-5, atol=1e-6)
     torch.testing.assert_close(fast(z.detach(), target), value, rtol=1e-6, atol=1e-6)
 
@@ -184,8 +184,8 @@ def test_export_of_the_answers(case: str, name: str) -> None:
     program = torch.export.export(module, (z,), dynamic_shapes=({0: batch},))
     assert not any("hace" in str(node.target) for node in program.graph.nodes), "plain torch operators only"
     more = logits(5, module.loss.num_outputs, seed=1).float()
-    for found, wanted in zip(program.module()(more), module(more), strict=True):
-        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    for result, wanted in zip(program.module()(more), module(more), strict=True):
+        torch.testing.assert_close(result, wanted, rtol=1e-5, atol=1e-6)
 
 
 # ------------------------------------------------------------------ derivatives
@@ -213,9 +213,9 @@ def test_learnt_sample_weights(case: str, form: Form) -> None:
     value = loss(z, torch.arange(7))
     (gradient,) = torch.autograd.grad((weight * value).sum(), z, create_graph=True)
     direction = logits(7, loss.num_outputs, seed=1).to(dtype)
-    (found,) = torch.autograd.grad((gradient * direction).sum(), weight)
+    (result,) = torch.autograd.grad((gradient * direction).sum(), weight)
     (each,) = torch.autograd.grad(loss(z, torch.arange(7)).sum(), z)
-    torch.testing.assert_close(found, (each * direction).sum(dim=1), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(result, (each * direction).sum(dim=1), rtol=1e-4, atol=1e-5)
 
 
 @each_loss
@@ -293,13 +293,13 @@ def test_results_do_not_depend_on_threads(smoothing: float, form: Form) -> None:
     y = torch.arange(64)
     before = torch.get_num_threads()
     try:
-        found = []
+        results = []
         for threads in (1, 2):
             torch.set_num_threads(threads)
-            found.append((*with_gradient(loss, z, y), hace.node_log_probs(z, h, "nodes")))
+            results.append((*with_gradient(loss, z, y), hace.node_log_probs(z, h, "nodes")))
     finally:
         torch.set_num_threads(before)
-    for one, two in zip(*found, strict=True):
+    for one, two in zip(*results, strict=True):
         torch.testing.assert_close(one, two, rtol=1e-6, atol=1e-7)
 
 

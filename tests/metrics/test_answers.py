@@ -30,15 +30,15 @@ def test_class_scores_follow_their_words(plain: Plain, random: Random) -> None:
     h = plain.build()
     truth = [random.choice(h.nodes) for _ in range(12)]
     answers = [random.choice([*h.nodes, None]) for _ in truth]
-    found = evaluate_answers(answers, truth, h).values
+    report = evaluate_answers(answers, truth, h).values
     below = [a is not None and (a == t or t in h.ancestors(a)) for a, t in zip(answers, truth, strict=True)]
     refined = [t if b else a or "none" for a, t, b in zip(answers, truth, below, strict=True)]
     labels = sorted(set(truth))
-    assert found["right or below"] == pytest.approx(np.mean(below))
+    assert report["right or below"] == pytest.approx(np.mean(below))
     recalls = [np.mean([b for b, t in zip(below, truth, strict=True) if t == label]) for label in labels]
-    assert found["balanced accuracy"] == pytest.approx(np.mean(recalls))
+    assert report["balanced accuracy"] == pytest.approx(np.mean(recalls))
     macro = sk.f1_score(truth, refined, labels=labels, average="macro", zero_division=0)
-    assert found["macro-F1"] == pytest.approx(macro)
+    assert report["macro-F1"] == pytest.approx(macro)
     each = []
     for v, node in enumerate(h.nodes):
         if h.depths[v] == 0 and h.num_nodes > 1:
@@ -49,20 +49,20 @@ def test_class_scores_follow_their_words(plain: Plain, random: Random) -> None:
             right = sum(a and t for a, t in zip(said, actual, strict=True))
             each.append(2 * right / (sum(said) + sum(actual)))
     expected = np.mean(each) if each else np.nan
-    assert found["macro-F1 over nodes"] == pytest.approx(expected, nan_ok=True)
+    assert report["macro-F1 over nodes"] == pytest.approx(expected, nan_ok=True)
     if len({*truth, *answers}) > 1:
-        assert found["kappa"] == pytest.approx(sk.cohen_kappa_score(truth, [a or "none" for a in answers]))
+        assert report["kappa"] == pytest.approx(sk.cohen_kappa_score(truth, [a or "none" for a in answers]))
 
 
 def test_groups_and_rare_classes_are_slices() -> None:
     truth = ["husky"] * 12 + ["lynx"] * 2
     answers = ["husky"] * 11 + ["dog"] + ["lynx", "tabby"]
-    found = evaluate_answers(answers, truth, H, groups=["a"] * 7 + ["b"] * 7)
-    assert found.slices["classes with up to 10 samples"]["right or below"] == 0.5
-    assert found.slices["other classes"]["samples"] == 12
-    assert found.slices["b"]["true (right or above)"] == pytest.approx(6 / 7)
-    assert found.values["accuracy at level 1"] == 1.0
-    assert "classes with up to 10 samples" in found.to_text()
+    report = evaluate_answers(answers, truth, H, groups=["a"] * 7 + ["b"] * 7)
+    assert report.slices["classes with up to 10 samples"]["right or below"] == 0.5
+    assert report.slices["other classes"]["samples"] == 12
+    assert report.slices["b"]["true (right or above)"] == pytest.approx(6 / 7)
+    assert report.values["accuracy at level 1"] == 1.0
+    assert "classes with up to 10 samples" in report.to_text()
     assert class_scores(H, np.zeros(0, int), np.zeros(0, int))["macro-F1"] != 0
 
 
@@ -77,11 +77,11 @@ def test_slices_of_scores_are_those_of_the_best_classes(
     z = rng.normal(size=(17, H.num_leaves))
     best = [H.leaves[i] for i in z.argmax(axis=1)]
     wanted = evaluate_answers(best, truth, H, groups=site).slices
-    found = hace.evaluate(z, truth, H, outputs="leaves", labels="nodes", groups=site)
-    assert list(found.slices) == list(wanted)
-    for name, values in found.slices.items():
+    evaluation = hace.evaluate(z, truth, H, outputs="leaves", labels="nodes", groups=site)
+    assert list(evaluation.slices) == list(wanted)
+    for name, values in evaluation.slices.items():
         assert values == pytest.approx({key: wanted[name][key] for key in values})
-    page = hace.write_evaluation(found, tmp_path / "page").read_text(encoding="utf-8")
+    page = hace.write_evaluation(evaluation, tmp_path / "page").read_text(encoding="utf-8")
     assert "Rare classes and groups" in page
     hace.write_hierarchy(H, tmp_path / "tree.json")
     np.save(tmp_path / "z.npy", z)
@@ -90,7 +90,7 @@ def test_slices_of_scores_are_those_of_the_best_classes(
     call = ["evaluate", "--hierarchy", str(tmp_path / "tree.json"), "--scores", str(tmp_path / "z.npy"), "--labels",
             str(tmp_path / "y.csv"), "--label-column", "label", "--groups", "site", "--json"]  # fmt: skip
     assert main(call) == 0
-    assert json.loads(capsys.readouterr().out)["slices"] == found.slices
+    assert json.loads(capsys.readouterr().out)["slices"] == evaluation.slices
 
 
 def test_the_command_reads_answers_in_any_order(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -104,10 +104,10 @@ def test_the_command_reads_answers_in_any_order(tmp_path: Path, capsys: pytest.C
     assert main(call) == 2
     assert "the first is 'blank' at position 2" in capsys.readouterr().err
     assert main([*call, "--no-answer", "blank,unknown"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["metrics"]["exactly right"] == pytest.approx(1 / 3)
-    assert found["metrics"]["true (right or above)"] == 1.0  # no answer is never false
-    assert found["slices"]["north"]["samples"] == 2
+    result = json.loads(capsys.readouterr().out)
+    assert result["metrics"]["exactly right"] == pytest.approx(1 / 3)
+    assert result["metrics"]["true (right or above)"] == 1.0  # no answer is never false
+    assert result["slices"]["north"]["samples"] == 2
     (tmp_path / "y.csv").write_text("file,label\nz.jpg,husky\n")
     with pytest.raises(DataError, match=r"must have an answer. Got none for 'z.jpg'"):
         read_answers(tmp_path / "a.csv", tmp_path / "y.csv")
@@ -123,7 +123,7 @@ def test_columns_at_mixed_ranks(tmp_path: Path) -> None:
     for absent, kind in ((0.0, "probs"), (-np.inf, "logits")):
         scores = open_scores(tmp_path / "s.csv", H, ignore_columns=["blank"], absent=absent)
         assert scores.outputs == "nodes"
-        (found,) = scores.chunks()
+        (chunks_read,) = scores.chunks()
         full = np.full((2, H.num_nodes), absent)
         for column, id in enumerate(("husky", "cat", None, "lynx")):
             if id is not None:
@@ -131,8 +131,8 @@ def test_columns_at_mixed_ranks(tmp_path: Path) -> None:
                     [[0.5, 0.25, 0.1, 0.25], [0.1, 0.8, 0.1, 0.1]][0][column],
                     [0.1, 0.8, 0.1, 0.1][column],
                 )
-        np.testing.assert_array_equal(found, full)
-        rows = found / found.sum(axis=1, keepdims=True) if kind == "probs" else found
+        np.testing.assert_array_equal(chunks_read, full)
+        rows = chunks_read / chunks_read.sum(axis=1, keepdims=True) if kind == "probs" else chunks_read
         report = hace.evaluate(rows, ["husky", "cat"], H, kind=kind, outputs="nodes", labels="nodes")
         assert np.isfinite(report.values["leaves", "top-1"])
         assert "balanced accuracy" in report.to_text()
@@ -182,7 +182,7 @@ def test_lists_of_classes_and_scores(tmp_path: Path) -> None:
     (tmp_path / "p.json").write_text(json.dumps({"predictions": predictions}))
     (tmp_path / "y.csv").write_text("filepath,label\nb.jpg,canis lupus\na.jpg,lion\n")
     words, truth, _ = read_answers(tmp_path / "p.json", tmp_path / "y.csv")
-    found = evaluate_answers([word or None for word in words], truth, h)
-    assert found.values["true (right or above)"] == 1.0
+    report = evaluate_answers([word or None for word in words], truth, h)
+    assert report.values["true (right or above)"] == 1.0
     (listed,) = open_top_k(tmp_path / "p.json", h, "spread").chunks()
     assert listed[0][h.index("panthera leo")] == pytest.approx(0.5)

@@ -17,11 +17,11 @@ from hace.metrics.intervals import detectable_effect, holm, interval, p_value, p
 def by_closed_tests(p: list[float]) -> list[float]:
     """A hypothesis falls when every set of hypotheses that holds it falls by Bonferroni's test: what Holm's steps shorten."""
     every = range(len(p))
-    found = []
+    results = []
     for i in every:
         sets = [s for size in range(1, len(p) + 1) for s in combinations(every, size) if i in s]
-        found.append(max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets))
-    return found
+        results.append(max(min(1.0, len(s) * min(p[j] for j in s)) for s in sets))
+    return results
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -39,22 +39,22 @@ def test_holm_refuses_what_is_no_probability() -> None:
 
 def test_p_values_are_uniform_where_nothing_differs() -> None:
     rng = np.random.default_rng(1)
-    found = []
+    results = []
     for _ in range(400):
         a, b = (rng.random((1, 200)) < 0.5), (rng.random((1, 200)) < 0.5)
-        found.append(p_value(paired_interval(a, b)))
-    assert np.mean(found) == pytest.approx(0.5, abs=0.06)
-    assert np.mean(np.array(found) < 0.05) < 0.09
+        results.append(p_value(paired_interval(a, b)))
+    assert np.mean(results) == pytest.approx(0.5, abs=0.06)
+    assert np.mean(np.array(results) < 0.05) < 0.09
 
 
 def test_a_p_value_is_below_five_percent_where_the_interval_excludes_zero() -> None:
     rng = np.random.default_rng(5)
     for _ in range(200):
         values = rng.normal(size=(3, 40)) + rng.normal(size=(3, 1)) + rng.normal(size=40) + 1
-        found = interval(values)
-        assert found.excludes_zero == (p_value(found) < 0.05)
-        assert found.spread is not None
-        assert p_value(found) >= min(0.0499, found.spread.tail(found.value))
+        interval_of = interval(values)
+        assert interval_of.excludes_zero == (p_value(interval_of) < 0.05)
+        assert interval_of.spread is not None
+        assert p_value(interval_of) >= min(0.0499, interval_of.spread.tail(interval_of.value))
 
 
 def test_the_detectable_effect_is_found_as_often_as_it_says() -> None:
@@ -98,12 +98,12 @@ def test_the_detectable_effect_of_many_comparisons_is_at_the_stricter_tail() -> 
     values = (
         np.random.default_rng(6).normal(size=(5, 60)) + np.random.default_rng(7).normal(size=(5, 1)) * 0.3
     )
-    found = interval(values)
-    least = detectable_effect(found, comparisons=45, power=0.5)
-    assert p_value(found._replace(value=least)) == pytest.approx(
+    interval_of = interval(values)
+    least = detectable_effect(interval_of, comparisons=45, power=0.5)
+    assert p_value(interval_of._replace(value=least)) == pytest.approx(
         0.05 / 45, rel=0.35
     )  # found in half of the cases
-    assert least < detectable_effect(found, comparisons=45)
+    assert least < detectable_effect(interval_of, comparisons=45)
 
 
 def test_together_they_share_five_percent() -> None:
@@ -114,14 +114,14 @@ def test_together_they_share_five_percent() -> None:
         "identical": Interval(0.0, 0.0, 0.0, 0.0),
         "no predictions kept": Interval(1.0, np.nan, np.nan),
     }
-    found = compared_together(given)
-    assert {key: one.of for key, one in found.items()} == dict.fromkeys(given, 4)
-    assert [key for key, one in found.items() if one.p < 0.05] == ["clear", "alone only"]
-    assert [key for key, one in found.items() if one.holds] == ["clear"]
-    assert found["clear"].adjusted == pytest.approx(4 * 2 * NormalDist().cdf(-4))
-    assert found["identical"].p == 1.0
-    assert np.isnan(found["no predictions kept"].adjusted)
-    assert found["none"].detectable < found["none"].detectable_of_all
+    comparisons = compared_together(given)
+    assert {key: one.of for key, one in comparisons.items()} == dict.fromkeys(given, 4)
+    assert [key for key, one in comparisons.items() if one.p < 0.05] == ["clear", "alone only"]
+    assert [key for key, one in comparisons.items() if one.holds] == ["clear"]
+    assert comparisons["clear"].adjusted == pytest.approx(4 * 2 * NormalDist().cdf(-4))
+    assert comparisons["identical"].p == 1.0
+    assert np.isnan(comparisons["no predictions kept"].adjusted)
+    assert comparisons["none"].detectable < comparisons["none"].detectable_of_all
     assert p_value(Interval(1.0, 1.0, 1.0, 0.0)) == 0.0
 
 

@@ -39,11 +39,11 @@ def test_an_evaluation_holds_the_values_of_the_functions(plain: Any) -> None:
     for average in ("micro", "macro"):
         for letter, function in (("h", metrics.hierarchical_prf), ("i", metrics.information_prf)):
             expected = function(z, y, h, average=average)
-            found = [
+            results = [
                 v["ancestors and information", f"{letter}{n} ({average})"]
                 for n in ("Precision", "Recall", "F1")
             ]
-            assert found == pytest.approx([float(x) for x in expected])
+            assert results == pytest.approx([float(x) for x in expected])
     p = torch.from_numpy(z).softmax(1).max(1).values
     assert v["selection", "AURC"] == pytest.approx(metrics.risk_coverage(p, best.numpy() != y).area)
     far = metrics.distances(best, y, h)
@@ -62,20 +62,20 @@ def test_an_evaluation_holds_the_values_of_the_functions(plain: Any) -> None:
     )
     if h.is_tree:
         expected = metrics.level_accuracy(z, y, h)
-        found = [v["accuracy by level, answer carried up", t] for t in level_titles(h)]
-        assert found == pytest.approx(expected.tolist())
+        results = [v["accuracy by level, answer carried up", t] for t in level_titles(h)]
+        assert results == pytest.approx(expected.tolist())
         ece = [r.ece for r in metrics.level_calibration(z, y, h)]
-        found = [v["calibration error (ECE) by level", t] for t in level_titles(h)]
-        assert found == pytest.approx(ece, abs=1e-6)
+        results = [v["calibration error (ECE) by level", t] for t in level_titles(h)]
+        assert results == pytest.approx(ece, abs=1e-6)
         ece = [r.ece for r in metrics.level_calibration(z, y, h, binning="mass")]
-        found = [v["calibration error (ECE, bins of equal mass) by level", t] for t in level_titles(h)]
-        assert found == pytest.approx(ece, abs=1e-6)
+        results = [v["calibration error (ECE, bins of equal mass) by level", t] for t in level_titles(h)]
+        assert results == pytest.approx(ece, abs=1e-6)
         for heading, function in (
             ("Brier score", metrics.brier_score),
             ("log-likelihood", metrics.log_likelihood),
         ):
-            found = [v[f"{heading} by level", t] for t in level_titles(h)]
-            assert found == pytest.approx(function(z, y, h).tolist())
+            results = [v[f"{heading} by level", t] for t in level_titles(h)]
+            assert results == pytest.approx(function(z, y, h).tolist())
         area = metrics.hierarchical_risk_coverage(z, y, h).area
         assert v["selection", "hAURC"] == pytest.approx(area)
     else:
@@ -94,11 +94,11 @@ def test_chunks_change_nothing() -> None:
 def test_no_samples() -> None:
     for plain in (ANIMALS, DAG_FOREST):
         h = plain.build()
-        found = evaluate(np.zeros((0, h.num_leaves)), np.zeros(0, dtype=int), h)
-        assert all(math.isnan(v) for v in found.values.values())
-        assert found.mistakes == 0
-        assert "no mistakes" in found.to_text()
-        json.dumps(found.to_dict(), allow_nan=False)
+        evaluation = evaluate(np.zeros((0, h.num_leaves)), np.zeros(0, dtype=int), h)
+        assert all(math.isnan(v) for v in evaluation.values.values())
+        assert evaluation.mistakes == 0
+        assert "no mistakes" in evaluation.to_text()
+        json.dumps(evaluation.to_dict(), allow_nan=False)
 
 
 def test_few_classes_omit_large_ranks() -> None:
@@ -119,9 +119,9 @@ def test_inner_nodes_as_truths() -> None:
     h = ANIMALS.build()
     z = np.eye(4) * 9
     y = np.array([h.index("dog")] * 4)
-    found = evaluate(z, y, h, labels="nodes")
-    assert found.values["leaves", "top-1"] == 0
-    assert found.values["accuracy by level, answer carried up", "level 1"] == 0.5  # husky and beagle
+    evaluation = evaluate(z, y, h, labels="nodes")
+    assert evaluation.values["leaves", "top-1"] == 0
+    assert evaluation.values["accuracy by level, answer carried up", "level 1"] == 0.5  # husky and beagle
 
 
 def test_every_loss_can_be_evaluated() -> None:
@@ -130,9 +130,9 @@ def test_every_loss_can_be_evaluated() -> None:
     for name in hace.LOSSES:
         loss = hace.build_loss(name, h)
         z = torch.randn(4, loss.num_outputs, generator=torch.Generator().manual_seed(0))
-        found = evaluate(loss.node_log_probs(z), y, h, kind="node_log_probs")
+        evaluation = evaluate(loss.node_log_probs(z), y, h, kind="node_log_probs")
         expected = float((loss.leaf_logits(z).argmax(1).numpy() == y).mean())
-        assert found.values["leaves", "top-1"] == expected
+        assert evaluation.values["leaves", "top-1"] == expected
 
 
 # ---------------------------------------------------------------------- comparison
@@ -157,11 +157,11 @@ def test_comparison() -> None:
     better = z.copy()
     better[np.arange(300), y] += 1
     first, second = evaluate(z, y, h), evaluate(better, y, h)
-    found = compare(first, second)
-    d = found["leaves", "top-1"]
+    comparison = compare(first, second)
+    d = comparison["leaves", "top-1"]
     assert d.value == pytest.approx(second.values["leaves", "top-1"] - first.values["leaves", "top-1"])
     assert 0 < d.low < d.value < d.high
-    assert found == compare(first, second)
+    assert comparison == compare(first, second)
     same = compare(first, evaluate(z, y, h))
     assert all(s.low == s.high == s.value == 0 for s in same.values())
     # the interval is Student's of the mean difference
@@ -175,15 +175,15 @@ def test_every_interval_over_groups_is_that_of_the_jackknife() -> None:
     z, y = sample(h, 60)
     other = z + np.random.default_rng(1).normal(size=z.shape)
     group = np.repeat(np.arange(12), 5)
-    found = compare(evaluate(z, y, h, groups=group), evaluate(other, y, h, groups=group))
+    comparison = compare(evaluate(z, y, h, groups=group), evaluate(other, y, h, groups=group))
     gaps = []
     for g in range(12):
         rest = group != g
         one, two = (evaluate(scores[rest], y[rest], h).values for scores in (z, other))
-        gaps.append([two[key] - one[key] for key in found])
+        gaps.append([two[key] - one[key] for key in comparison])
     left_out = np.array(gaps)
     error = np.sqrt(11 / 12 * ((left_out - left_out.mean(axis=0)) ** 2).sum(axis=0))
-    for (key, d), expected in zip(found.items(), error, strict=True):
+    for (key, d), expected in zip(comparison.items(), error, strict=True):
         half = stats.t.ppf(0.975, 11) * expected  # groups of one size
         ratio_of_sums = "micro" in key[1] or key[1] in ("severity",)
         assert (d.high - d.low) / 2 == pytest.approx(half, rel=0.35 if ratio_of_sums else 1e-4, abs=1e-9), key
@@ -219,16 +219,16 @@ def test_curves_with_intervals_against_rows_left_out(curve: str) -> None:
     assert len(band.x) == 101
 
     def at(rows: np.ndarray) -> np.ndarray:
-        found = evaluate(z[rows], y[rows], h)
+        evaluation = evaluate(z[rows], y[rows], h)
         if curve == "operating":
             points = {0.0: 1.0}
             points |= dict(
-                zip(found.operating_curve.specificity, found.operating_curve.precision, strict=True)
+                zip(evaluation.operating_curve.specificity, evaluation.operating_curve.precision, strict=True)
             )
         elif curve == "risk":
-            points = dict(zip(found.risk_coverage.coverage, found.risk_coverage.risk, strict=True))
+            points = dict(zip(evaluation.risk_coverage.coverage, evaluation.risk_coverage.risk, strict=True))
         else:
-            both = found.hierarchical_risk_coverage
+            both = evaluation.hierarchical_risk_coverage
             points = dict(zip(both.coverage, both.risk, strict=True))
         x = np.array(sorted(points))
         return np.interp([0.3, 0.6, 0.9], x, [points[v] for v in x])

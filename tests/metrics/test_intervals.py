@@ -45,16 +45,16 @@ def by_loops(values: np.ndarray) -> Spread:
 def test_the_parts_of_the_variance_by_loops() -> None:
     rng = np.random.default_rng(0)
     values = rng.normal(size=(4, 9)) + rng.normal(size=(4, 1)) + rng.normal(size=9)
-    found, expected = interval(values), by_loops(values)
-    assert found.spread == pytest.approx(expected)
+    result, expected = interval(values), by_loops(values)
+    assert result.spread == pytest.approx(expected)
     a, b, e = expected[:3]
-    assert found.error == pytest.approx(np.sqrt(b + max(a - e, 0)))
+    assert result.error == pytest.approx(np.sqrt(b + max(a - e, 0)))
     ours, theirs = 3 * max(a - 0.75 * e, 0), b - e
     freedom = (ours + theirs) ** 2 / (ours**2 / 3 + theirs**2 / 8)
-    assert found.freedom == pytest.approx(freedom)
-    half = stats.t.ppf(0.975, freedom) * found.error
-    assert (found.low, found.high) == pytest.approx((values.mean() - half, values.mean() + half))
-    assert p_value(found._replace(value=half)) == pytest.approx(0.05)
+    assert result.freedom == pytest.approx(freedom)
+    half = stats.t.ppf(0.975, freedom) * result.error
+    assert (result.low, result.high) == pytest.approx((values.mean() - half, values.mean() + half))
+    assert p_value(result._replace(value=half)) == pytest.approx(0.05)
 
 
 def test_one_source_of_variance_is_students() -> None:
@@ -87,11 +87,11 @@ def test_a_ratio_of_sums_by_the_jackknife() -> None:
     rng = np.random.default_rng(3)
     wrong = (rng.random((1, 300)) < 0.4).astype(float)
     far = wrong * rng.integers(1, 4, size=wrong.shape)
-    found = interval(far, wrong)
-    assert found.value == pytest.approx(far.sum() / wrong.sum())
+    interval_of = interval(far, wrong)
+    assert interval_of.value == pytest.approx(far.sum() / wrong.sum())
     left_out = [(far.sum() - far[0, i]) / (wrong.sum() - wrong[0, i]) for i in range(300)]
     jackknife = np.sqrt(299 / 300 * np.sum((np.array(left_out) - np.mean(left_out)) ** 2))
-    assert found.error == pytest.approx(jackknife, rel=0.02)
+    assert interval_of.error == pytest.approx(jackknife, rel=0.02)
 
 
 def test_groups_take_the_place_of_samples() -> None:
@@ -193,11 +193,11 @@ def test_columns_of_predictions() -> None:
         "distance": np.array([0, 2, 0], np.float32),
         "top5": np.array([True, True, False]),
     }
-    found = headline_columns(run)
-    assert found["top-1"][0].tolist() == [1, 0, 1]
-    assert found["top-5"][0].tolist() == [1, 1, 0]
-    assert found["HD@1"][0].tolist() == [0, 2, 0]
-    above, below = found["severity"]
+    result = headline_columns(run)
+    assert result["top-1"][0].tolist() == [1, 0, 1]
+    assert result["top-5"][0].tolist() == [1, 1, 0]
+    assert result["HD@1"][0].tolist() == [0, 2, 0]
+    above, below = result["severity"]
     assert above.tolist() == [0, 2, 0]
     assert below is not None
     assert below.tolist() == [0, 1, 0]

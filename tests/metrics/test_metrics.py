@@ -68,12 +68,12 @@ def test_leaf_metrics(name: str) -> None:
     p, ids = rows(plain, h, z), truths(h, y)
     best = [decided.top_k(row, 1, h.leaves)[0] for row in p]
     for k in {1, min(2, h.num_leaves), h.num_leaves}:
-        found = metrics.top_k_accuracy(z, y, h, k)
-        assert float(found) == pytest.approx(oracle.top_k_accuracy(p, ids, k, h.leaves))
+        accuracy = metrics.top_k_accuracy(z, y, h, k)
+        assert float(accuracy) == pytest.approx(oracle.top_k_accuracy(p, ids, k, h.leaves))
         for distance in DISTANCES:
-            found = metrics.hierarchical_distance_at(z, y, h, k, distance=distance)
+            accuracy = metrics.hierarchical_distance_at(z, y, h, k, distance=distance)
             expected = oracle.hierarchical_distance_at(plain, p, ids, k, h.leaves, distance)
-            assert float(found) == pytest.approx(expected)
+            assert float(accuracy) == pytest.approx(expected)
     for distance in DISTANCES:
         severity, count = oracle.mistake_severity(plain, best, ids, distance)
         found_severity = metrics.mistake_severity(z, y, h, distance=distance)
@@ -90,17 +90,17 @@ def test_precision_and_recall(name: str) -> None:
     _, y = sample(h)
     d, ids = answers(h)
     for average in ("micro", "macro"):
-        found = metrics.hierarchical_prf(d, y, h, average=average)
+        scores = metrics.hierarchical_prf(d, y, h, average=average)
         expected = oracle.hierarchical_prf(plain, ids, truths(h, y), average)
-        assert [float(x) for x in found] == pytest.approx(expected), average
-        found = metrics.information_prf(d, y, h, average=average)
+        assert [float(x) for x in scores] == pytest.approx(expected), average
+        scores = metrics.information_prf(d, y, h, average=average)
         expected = oracle.information_prf(plain, ids, truths(h, y), average)
-        assert [float(x) for x in found] == pytest.approx(expected), average
+        assert [float(x) for x in scores] == pytest.approx(expected), average
     # Truths at any rank.
     y = torch.randint(h.num_nodes, (SAMPLES,), generator=torch.Generator().manual_seed(3))
-    told = [h.nodes[v] for v in y.tolist()]
-    found = metrics.hierarchical_prf(d, y, h, labels="nodes")
-    assert [float(x) for x in found] == pytest.approx(oracle.hierarchical_prf(plain, ids, told, "micro"))
+    answered = [h.nodes[v] for v in y.tolist()]
+    scores = metrics.hierarchical_prf(d, y, h, labels="nodes")
+    assert [float(x) for x in scores] == pytest.approx(oracle.hierarchical_prf(plain, ids, answered, "micro"))
 
 
 @pytest.mark.parametrize("name", TREES)
@@ -108,13 +108,13 @@ def test_levels(name: str) -> None:
     plain, h = TREES[name], TREES[name].build()
     z, y = sample(h)
     ids = truths(h, y)
-    d, told = answers(h)
+    d, answered = answers(h)
     levels = range(1, h.max_depth + 1)
-    expected = [oracle.level_accuracy(plain, told, ids, k) for k in levels]
+    expected = [oracle.level_accuracy(plain, answered, ids, k) for k in levels]
     assert metrics.level_accuracy(d, y, h).tolist() == pytest.approx(expected)
     for k in levels:
         table = metrics.class_accuracy(d, y, h, k)
-        classes = oracle.class_accuracy(plain, told, ids, k)
+        classes = oracle.class_accuracy(plain, answered, ids, k)
         assert set(table.columns()["id"]) == set(classes)
         for node, accuracy, count in zip(table.columns()["id"], table.accuracy, table.counts, strict=True):
             assert (accuracy, count) == pytest.approx(classes[node], nan_ok=True)
@@ -154,18 +154,20 @@ def test_specificity_at_a_guaranteed_accuracy(name: str, of: str) -> None:
     except DataError:  # a hierarchy whose answers are never sure enough
         sure = guaranteed_threshold(z * 0, y, h, 0.05)
     z, y = sample(h, seed=9)
-    told = sure.predict(z, h).ids
+    answered = sure.predict(z, h).ids
     most = max(decided.information(plain, v) for v in h.leaves)
     root = {None, *(h.nodes[:1] if h.rooted else ())}
-    below = [a not in root for a in told]
-    true = [a is None or a == v or a in h.ancestors(v) for a, v in zip(told, truths(h, y), strict=True)]
-    found = metrics.guaranteed_answers(z, y, h, sure)
-    specific = [decided.information(plain, a) / most if most else 1.0 for a in told]
-    assert found.specificity.item() == pytest.approx(np.mean(specific))
-    assert found.false.item() == pytest.approx(1 - np.mean(true))
-    assert found.answered.item() == pytest.approx(np.mean(below))
-    kept = [t for t, b in zip(true, below, strict=True) if b]
-    assert found.true_answers.item() == pytest.approx(np.mean(kept) if kept else math.nan, nan_ok=True)
+    below = [a not in root for a in answered]
+    true = [a is None or a == v or a in h.ancestors(v) for a, v in zip(answered, truths(h, y), strict=True)]
+    result = metrics.guaranteed_answers(z, y, h, sure)
+    specific = [decided.information(plain, a) / most if most else 1.0 for a in answered]
+    assert result.specificity.item() == pytest.approx(np.mean(specific))
+    assert result.false.item() == pytest.approx(1 - np.mean(true))
+    assert result.answered.item() == pytest.approx(np.mean(below))
+    below_root = [t for t, b in zip(true, below, strict=True) if b]
+    assert result.true_answers.item() == pytest.approx(
+        np.mean(below_root) if below_root else math.nan, nan_ok=True
+    )
 
 
 @pytest.mark.parametrize("labels", ["leaves", "nodes"])
@@ -193,9 +195,10 @@ def test_proper_scores_and_hierarchical_risk(name: str, labels: str) -> None:
     assert curve.area == pytest.approx(area, abs=1e-9)
     for t, risk in list(zip(curve.threshold, curve.risk, strict=True))[:: max(1, len(curve.risk) // 5)]:
         if t < 1:  # a point is the answers at its threshold
-            told = predict(z, h, "climb", threshold=float(t), outputs=labels).ids
+            answered = predict(z, h, "climb", threshold=float(t), outputs=labels).ids
             false = [
-                a is not None and a != v and a not in h.ancestors(v) for a, v in zip(told, ids, strict=True)
+                a is not None and a != v and a not in h.ancestors(v)
+                for a, v in zip(answered, ids, strict=True)
             ]
             assert risk == pytest.approx(np.mean(false))
 
@@ -231,8 +234,8 @@ def test_operating_curve(name: str) -> None:
             plain, masses, truths(h, y), thresholds, h.nodes, constrained=constrained
         )
         curve = operating_curve(z, y, h, thresholds=thresholds, constrained=constrained)
-        found = list(zip(curve.specificity, curve.precision, strict=True))
-        assert [x for point in found for x in point] == pytest.approx([x for point in points for x in point])
+        result = list(zip(curve.specificity, curve.precision, strict=True))
+        assert [x for point in result for x in point] == pytest.approx([x for point in points for x in point])
         assert curve.area == pytest.approx(decided.operating_area(points)), constrained
         exact = operating_curve(z, y, h, constrained=constrained)
         apart = np.diff(exact.thresholds, prepend=-1) > 1e-8  # others differ by rounding
@@ -240,8 +243,8 @@ def test_operating_curve(name: str) -> None:
         points = decided.operating_points(
             plain, masses, truths(h, y), just_below, h.nodes, constrained=constrained
         )
-        found = np.stack([exact.specificity, exact.precision], axis=1)[apart]
-        assert found.ravel().tolist() == pytest.approx([x for point in points for x in point])
+        result = np.stack([exact.specificity, exact.precision], axis=1)[apart]
+        assert result.ravel().tolist() == pytest.approx([x for point in points for x in point])
         again = operating_curve(z, y, h, thresholds=just_below, constrained=constrained)
         for part in ("answered", "answer_precision"):
             assert getattr(exact, part)[apart] == pytest.approx(getattr(again, part), nan_ok=True)
@@ -340,8 +343,8 @@ def test_risk_coverage_with_ties() -> None:
 def test_calibration_on_the_edges_of_bins(bins: int) -> None:
     confidence = [i / 30 for i in range(31)]
     correct = [i % 3 == 0 for i in range(31)]
-    found = metrics.expected_calibration_error(confidence, correct, bins)
-    assert found == pytest.approx(oracle.ece(confidence, correct, bins))
+    error = metrics.expected_calibration_error(confidence, correct, bins)
+    assert error == pytest.approx(oracle.ece(confidence, correct, bins))
     assert metrics.reliability(confidence, correct, bins).counts.sum() == 31
 
 
@@ -350,17 +353,17 @@ def test_confusion_counts_every_mistake_once(name: str) -> None:
     h = EVERY[name].build()
     d, ids = answers(h)
     _, y = sample(h)
-    told = truths(h, y)
+    truth = truths(h, y)
     c = metrics.confusion(d, y, h)
-    wrong = [(t, a) for a, t in zip(ids, told, strict=True) if a != t]
+    wrong = [(t, a) for a, t in zip(ids, truth, strict=True) if a != t]
     assert (c.samples, c.mistakes) == (SAMPLES, len(wrong))
     assert c.by_level.sum() == c.meeting[:, 1].sum() == c.pairs[:, 2].sum() == len(wrong)
     table = c.pair_columns()
-    for truth, answer, count, lca in zip(
+    for true, answer, count, lca in zip(
         table["truth"], table["answer"], table["count"], table["lca"], strict=True
     ):
-        assert wrong.count((truth, answer)) == count
-        assert lca == (None if answer is None else h.lca(truth, answer))
+        assert wrong.count((true, answer)) == count
+        assert lca == (None if answer is None else h.lca(true, answer))
     depth = [0 if a is None or (v := h.lca(t, a)) is None else h.depth(v) for t, a in wrong]
     assert c.by_level.tolist() == np.bincount(depth, minlength=h.max_depth + 1).tolist()
     assert table["count"] == sorted(table["count"], reverse=True)
@@ -378,8 +381,8 @@ def test_no_answer_stands_at_the_virtual_root() -> None:
         nothing = Decisions(h, torch.full_like(y, -1), torch.ones(len(y)))
         root = Decisions(rooted, torch.full_like(y, rooted.index("the root")), torch.ones(len(y)))
         for distance in DISTANCES:
-            found = metrics.distances(nothing, y, h, distance=distance).tolist()
-            assert found == metrics.distances(root, y, rooted, distance=distance).tolist(), (
+            result = metrics.distances(nothing, y, h, distance=distance).tolist()
+            assert result == metrics.distances(root, y, rooted, distance=distance).tolist(), (
                 name,
                 distance,
             )
@@ -533,8 +536,8 @@ def test_a_new_row_is_a_function_a_class_and_a_line_of_evaluations(monkeypatch: 
     z = torch.eye(4) * torch.tensor([[9.0], [9.0], [0.1], [9.0]])
     share = functional.function_of("sure_share")(z, [0, 1, 2, 3], h)
     assert share == 0.75
-    found = streaming.class_of("SureShare")(h)
-    found.update(z[:2], [0, 1])
-    found.update(z[2:], [2, 3])
-    assert found.compute() == 0.75
+    result = streaming.class_of("SureShare")(h)
+    result.update(z[:2], [0, 1])
+    result.update(z[2:], [2, 3])
+    assert result.compute() == 0.75
     assert evaluate(z, [0, 1, 2, 3], h).values["new", "sure"] == 0.75

@@ -180,10 +180,10 @@ def test_collection_keeps_metrics_apart() -> None:
     collection = torchmetrics.MetricCollection(members)
     collection.update(right, y)
     collection.update(close, y)
-    found = collection.compute()
+    result = collection.compute()
     z, labels = torch.cat([right, close]), torch.cat([y, y])
     for name, (_, function) in pairs_for(h).items():
-        mine = {key: value for key, value in found.items() if key == name or key.startswith(f"{name}_")}
+        mine = {key: value for key, value in result.items() if key == name or key.startswith(f"{name}_")}
         expected = numbers(function(z, labels, h))
         got = numbers(next(iter(mine.values()))) if len(mine) == 1 else numbers(mine)
         assert got == pytest.approx(expected, nan_ok=True), name
@@ -276,12 +276,12 @@ def _one_of_two(rank: int, meeting: str, shape: str, results: Any) -> None:
         h = SHAPES[shape].build()
         z, y = sample(h)
         mine = slice(0, 11) if rank == 0 else slice(11, None)
-        found = {}
+        result = {}
         for name, (build, _) in pairs_for(h).items():
             metric = build(h)
             metric.update(z[mine], y[mine])
-            found[name] = numbers(metric.compute())
-        results[rank] = found
+            result[name] = numbers(metric.compute())
+        results[rank] = result
     finally:
         dist.destroy_process_group()
 

@@ -261,11 +261,11 @@ def _count(text: str, where: str, printed: str, hits: Sequence[bool], note: str 
     return Claim(text, where, printed, _of(hits), _holds(_of(hits) == printed), note)
 
 
-def _number(text: str, where: str, printed: str, found: Decimal, note: str = "") -> Claim:
+def _number(text: str, where: str, printed: str, result: Decimal, note: str = "") -> Claim:
     said = Decimal(printed.replace(",", ""))
-    shown = found.quantize(said, ROUND_HALF_UP)
+    shown = result.quantize(said, ROUND_HALF_UP)
     status: Status = _holds(shown == said)
-    if status == "differs" and "." in printed and abs(found - said) <= ROUNDING:
+    if status == "differs" and "." in printed and abs(result - said) <= ROUNDING:
         status = "within rounding"
     return Claim(text, where, printed, f"{shown:,}", status, note)
 

@@ -98,8 +98,8 @@ def test_the_numbers_are_those_of_the_source() -> None:
         hundredths = [int(cell.printed.replace(".", "")) for cell in table.cells]
         marks = Counter(cell.mark for cell in table.cells)
         weighted = sum(place * value for place, value in enumerate(hundredths, 1))
-        found = (len(hundredths), sum(hundredths), weighted, marks["bold"], marks["underline"])
-        assert found == CHECKS[name], name
+        result = (len(hundredths), sum(hundredths), weighted, marks["bold"], marks["underline"])
+        assert result == CHECKS[name], name
         assert all(re.fullmatch(r"\d{1,2}\.\d\d", cell.printed) for cell in table.cells)
 
 
@@ -134,8 +134,8 @@ def test_the_table_of_architectures_reads_as_numbers() -> None:
 
 def test_claims_are_as_listed() -> None:
     listed = [tuple(part.strip() for part in line.split(";")) for line in CLAIMS.strip().splitlines()]
-    found = [(c.printed, c.recomputed.replace(";", ","), c.status) for c in paper_claims()]
-    assert found == listed
+    results = [(c.printed, c.recomputed.replace(";", ","), c.status) for c in paper_claims()]
+    assert results == listed
 
 
 def test_means_and_counts_follow_from_the_layout() -> None:
@@ -311,15 +311,15 @@ def test_the_13_nodes_of_aircraft_by_arithmetic() -> None:
 
 def errata() -> dict[str, tuple[str, list[PrintedCell]]]:
     """Text and cells of every erratum; each of its selectors must find some."""
-    found = {}
+    results = {}
     for entry in _document("errata.json"):
         keys = [
             ({k: v for k, v in key.items() if k != "table"}, TABLES[key["table"]]) for key in entry["cells"]
         ]
         cells = [table.select(**key) for key, table in keys]
         assert all(cells), entry["id"]
-        found[entry["id"]] = (entry["text"], [cell for group in cells for cell in group])
-    return found
+        results[entry["id"]] = (entry["text"], [cell for group in cells for cell in group])
+    return results
 
 
 def text_of(name: str) -> str:

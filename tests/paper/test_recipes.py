@@ -57,19 +57,19 @@ def titles() -> dict[str, str]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0])
 def test_every_number_of_the_table(row: list[str]) -> None:
     title, batch, lr, decay, momentum, dropout, epochs, scheduler, optimizer = row
-    found = RECIPES[titles()[title]]
-    assert found.model == titles()[title]
-    assert found.batch_size == int(batch)
-    assert found.lr == float(lr)
-    assert found.weight_decay == float(decay)
-    assert found.momentum == float(momentum)
-    assert found.dropout == (0.0 if dropout == "---" else float(dropout))
+    result = RECIPES[titles()[title]]
+    assert result.model == titles()[title]
+    assert result.batch_size == int(batch)
+    assert result.lr == float(lr)
+    assert result.weight_decay == float(decay)
+    assert result.momentum == float(momentum)
+    assert result.dropout == (0.0 if dropout == "---" else float(dropout))
     values = [int(value) for value in epochs.split("/")]
-    assert dict(found.epochs) == dict(zip(("cifar100", "aircraft", "nabirds"), values, strict=True))
-    assert found.schedule == {"CosineAnnealing": "cosine", "Lambda": "warmup_cosine"}[scheduler]
-    assert found.optimizer == optimizer.lower()
-    assert (found.warmup_epochs > 0) == (scheduler == "Lambda")
-    assert found.warmup_epochs < min(values)
+    assert dict(result.epochs) == dict(zip(("cifar100", "aircraft", "nabirds"), values, strict=True))
+    assert result.schedule == {"CosineAnnealing": "cosine", "Lambda": "warmup_cosine"}[scheduler]
+    assert result.optimizer == optimizer.lower()
+    assert (result.warmup_epochs > 0) == (scheduler == "Lambda")
+    assert result.warmup_epochs < min(values)
 
 
 def test_the_table_has_no_further_rows() -> None:
@@ -104,12 +104,12 @@ def test_the_printed_table_is_the_recipe(model: str) -> None:
 
 
 def test_the_ten_runs_of_a_pair() -> None:
-    found = [
+    results = [
         (run.dilution, run.pairing, round(run.lr, 12))
         for diluted in (True, False)
         for run in fixed_runs(diluted, 0.1)
     ]
-    assert found == [
+    assert results == [
         (0.2, "standard", 0.1),
         (0.5, "standard", 0.1),
         (0.7, "standard", 0.1),

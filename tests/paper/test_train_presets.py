@@ -26,12 +26,12 @@ def test_presets_are_the_papers_recipes() -> None:
 
 def test_the_four_rates_of_the_papers_pairs() -> None:
     base = RECIPES["resnet18"].lr
-    found = {
+    results = {
         (method, pairing): train_preset(f"cifar100/resnet18/{method}", dilution=0.2, pairing=pairing).lr
         for method in ("hace", "cross_entropy")
         for pairing in ("standard", "adjusted")
     }
-    assert found == {
+    assert results == {
         ("hace", "standard"): base,
         ("hace", "adjusted"): base / 0.2,
         ("cross_entropy", "standard"): base * 0.2,

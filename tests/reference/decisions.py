@@ -119,9 +119,9 @@ def restrict(h: Plain, logits: Row, subset: Sequence[str]) -> Row:
 
     An internal output keeps its own mass where a leaf of the subset is below it.
     """
-    kept = {v: exp(z) for v, z in logits.items() if structure.leaves_below(h, v) & set(subset)}
-    total = sum(kept.values())
-    return {v: kept.get(v, 0.0) / total for v in logits}
+    allowed = {v: exp(z) for v, z in logits.items() if structure.leaves_below(h, v) & set(subset)}
+    total = sum(allowed.values())
+    return {v: allowed.get(v, 0.0) / total for v in logits}
 
 
 def information(h: Plain, v: str | None) -> float:

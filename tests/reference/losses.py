@@ -51,21 +51,21 @@ def leaf_probs(h: Plain, logits: Row) -> Row:
 
 def path_sums(h: Plain, logits: Row, sharing: float) -> Row:
     """Logits of the classes: each one's own output plus `sharing` times those of its ancestors, each once."""
-    found = {}
+    results = {}
     for c in h.leaves:
-        found[c] = logits[c]
+        results[c] = logits[c]
         for v in structure.ancestors(h, c) - {c}:
-            found[c] += sharing * logits[v] if sharing else 0.0
-    return found
+            results[c] += sharing * logits[v] if sharing else 0.0
+    return results
 
 
 def path_gradient(h: Plain, gradient: Row, sharing: float) -> Row:
     """The gradient of the outputs from that of the classes' path sums."""
-    found = {}
+    results = {}
     for v in h.parents:
         below = [c for c in h.leaves if v in structure.ancestors(h, c)]
-        found[v] = gradient[v] if v in gradient else sharing * fsum(gradient[c] for c in below)
-    return found
+        results[v] = gradient[v] if v in gradient else sharing * fsum(gradient[c] for c in below)
+    return results
 
 
 def cross_entropy_with(row: Row, log_q: Row) -> float:
@@ -172,13 +172,13 @@ def conditionals(h: Plain, logits: Row, label: str) -> list[tuple[str, float]]:
     """(b_i, log[P(b_i) / P(b_{i+1})]) from the label up; without a root the last one is P(top)/1."""
     log_q = node_log_probs(h, logits)
     b = structure.path(h, label)
-    found = []
+    results = []
     for i, v in enumerate(b):
         if i + 1 < len(b):
-            found.append((v, log_q[v] - log_q[b[i + 1]]))
+            results.append((v, log_q[v] - log_q[b[i + 1]]))
         elif not h.rooted:
-            found.append((v, log_q[v]))
-    return found
+            results.append((v, log_q[v]))
+    return results
 
 
 def hxe(
@@ -261,11 +261,11 @@ def level_classifiers(h: Plain, label: str) -> list[tuple[str, list[str]]]:
     depth = structure.depths(h)
     path = {depth[v]: v for v in structure.path(h, label)}
     lowest = max(depth.values()) if label in h.leaves else depth[label]
-    found = []
+    results = []
     for k in range(1, lowest + 1):
         nodes = [v for v in h.parents if depth[v] == k or (v in h.leaves and depth[v] < k)]
-        found.append((path.get(k, label), nodes))
-    return found
+        results.append((path.get(k, label), nodes))
+    return results
 
 
 def levelwise(h: Plain, logits: Row, label: str, *, weight: Row | None = None) -> float:
@@ -327,13 +327,13 @@ def reduce(
     where the targets are soft (labels=None); nan when that is 0. sum: 0 when nothing is kept.
     """
     ignored = [False] * len(losses) if ignored is None else ignored
-    kept = [0.0 if skip else loss for loss, skip in zip(losses, ignored, strict=True)]
+    counted = [0.0 if skip else loss for loss, skip in zip(losses, ignored, strict=True)]
     if reduction == "none":
-        return kept
+        return counted
     if reduction == "sum":
-        return sum(kept)
+        return sum(counted)
     if labels is None:
         divisor = float(len(losses))
     else:
         divisor = sum(weight_of(weight, y) for y, skip in zip(labels, ignored, strict=True) if not skip)
-    return sum(kept) / divisor if divisor else nan
+    return sum(counted) / divisor if divisor else nan

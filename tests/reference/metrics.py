@@ -195,11 +195,12 @@ def hierarchical_risk_area(
     most = max(information(h, v) for v in order)
     points = []
     for t in sorted({0.0, 2.0} | {mass for q in masses for mass in q.values()}):
-        told = [climb(h, p, q, t, order) for p, q in zip(leaf_masses, masses, strict=True)]
+        answers = [climb(h, p, q, t, order) for p, q in zip(leaf_masses, masses, strict=True)]
         true = [
-            a is None or a == y or a in structure.ancestors(h, y) for a, y in zip(told, truths, strict=True)
+            a is None or a == y or a in structure.ancestors(h, y)
+            for a, y in zip(answers, truths, strict=True)
         ]
-        coverage = _mean([information(h, a) / most if most else 1.0 for a in told])
+        coverage = _mean([information(h, a) / most if most else 1.0 for a in answers])
         points.append((coverage, 1 - _mean([float(x) for x in true])))
     return sum((a[0] - b[0]) * (a[1] + b[1]) / 2 for a, b in pairwise(points))
 

@@ -10,12 +10,12 @@ from tests.hierarchies import Plain
 
 def ancestors(h: Plain, v: str) -> set[str]:
     """All nodes on a way from `v` upwards, `v` itself included."""
-    found, open_nodes = {v}, [v]
+    result, open_nodes = {v}, [v]
     while open_nodes:
-        above = set(h.parents[open_nodes.pop()]) - found
-        found |= above
+        above = set(h.parents[open_nodes.pop()]) - result
+        result |= above
         open_nodes += above
-    return found
+    return result
 
 
 def descendants(h: Plain, v: str) -> set[str]:
@@ -59,10 +59,10 @@ def heights(h: Plain) -> dict[str | None, int]:
             known[v] = max((height(child) + 1 for child in below[v]), default=0)
         return known[v]
 
-    found: dict[str | None, int] = {v: height(v) for v in h.parents}
+    result: dict[str | None, int] = {v: height(v) for v in h.parents}
     if not h.rooted:
-        found[None] = max(height(v) for v in h.tops) + 1
-    return found
+        result[None] = max(height(v) for v in h.tops) + 1
+    return result
 
 
 def max_depth(h: Plain) -> int:

@@ -116,21 +116,21 @@ def test_conditional_softmax_is_a_distribution_over_leaves(h):
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("kept", [[0, 2, 3, 1, 1], [0, -100, 3, -100, 1], [-100] * 5, []])
-def test_cross_entropy_and_reductions_are_torch_s(reduction, weighted, kept):
-    z = torch.randn(len(kept), 4, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
+def test_cross_entropy_and_reductions_are_torch_s(reduction, weighted, counted):
+    z = torch.randn(len(counted), 4, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     w = torch.tensor([0.5, 2.0, 3.0, 0.25], dtype=torch.float64) if weighted else None
     weight = dict(zip(ANIMALS.leaves, w.tolist(), strict=True)) if w is not None else None
-    labels = [ANIMALS.leaves[max(y, 0)] for y in kept]
+    labels = [ANIMALS.leaves[max(y, 0)] for y in counted]
     params = {"label_smoothing": 0.3, "weight": weight}
     each = [
         losses.ce(ANIMALS, losses.columns(ANIMALS.leaves, row.tolist()), y, **params)
         for row, y in zip(z, labels, strict=True)
     ]
-    ours = losses.reduce(each, labels, reduction=reduction, weight=weight, ignored=[y < 0 for y in kept])
-    y = torch.tensor(kept, dtype=torch.long)
+    ours = losses.reduce(each, labels, reduction=reduction, weight=weight, ignored=[y < 0 for y in counted])
+    y = torch.tensor(counted, dtype=torch.long)
     theirs = torch.nn.functional.cross_entropy(z, y, weight=w, label_smoothing=0.3, reduction=reduction)
     assert ours == pytest.approx(theirs.tolist(), rel=1e-9, nan_ok=True)
-    assert not (kept == [] and reduction == "mean") or isnan(ours)
+    assert not (counted == [] and reduction == "mean") or isnan(ours)
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])

@@ -46,10 +46,10 @@ def test_vit_features_are_those_of_a_plain_forward(weights: Path, images: list, 
     with torch.no_grad():
         tokens = model.forward_features(by_hand(images, backbone.preprocessing))  # (3, 1 + 4, 64)
     expected = tokens[:, 1:].mean(1) if pool == "avg" else tokens[:, 0]
-    found = backbone(torch.stack([backbone.transform(image) for image in images]))
+    result = backbone(torch.stack([backbone.transform(image) for image in images]))
     assert backbone.dims == 64
-    assert found.dtype == torch.float32
-    torch.testing.assert_close(found, expected)
+    assert result.dtype == torch.float32
+    torch.testing.assert_close(result, expected)
 
 
 @pytest.mark.parametrize("pool", ["auto", "avg"])

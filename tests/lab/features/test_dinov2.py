@@ -45,7 +45,7 @@ def test_a_shallow_dinov2_large_from_its_file_to_features(
     assert store.manifest["preprocessing"]["input_size"] == [3, 224, 224]
     assert shapes["pos_embed"] == (1, 1 + 37 * 37, 1024)
     for split, count in (("train", 6), ("test", 3)):
-        found = store.load(split, normalize="unit")
-        assert found.x.shape == (count, 1024)
-        np.testing.assert_allclose(np.linalg.norm(found.x, axis=1), 1, rtol=1e-5)
-        assert len(np.unique(found.x.round(4), axis=0)) == count  # every image has its own vector
+        samples = store.load(split, normalize="unit")
+        assert samples.x.shape == (count, 1024)
+        np.testing.assert_allclose(np.linalg.norm(samples.x, axis=1), 1, rtol=1e-5)
+        assert len(np.unique(samples.x.round(4), axis=0)) == count  # every image has its own vector

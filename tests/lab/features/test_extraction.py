@@ -42,11 +42,11 @@ def test_features_are_those_of_a_plain_loop_in_order(backbone: Backbone, whole: 
     store = FeatureStore(whole)
     assert store.counts == {"train": 30, "test": 12}
     for split in store.counts:
-        found = store.load(split, normalize="none")
-        np.testing.assert_allclose(found.x, plain(backbone, DATA[split]), rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(found.nodes, DATA[split].nodes)
-        assert found.names == list(DATA[split].names)
-        assert found.hierarchy == DATA.hierarchy
+        samples = store.load(split, normalize="none")
+        np.testing.assert_allclose(samples.x, plain(backbone, DATA[split]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(samples.nodes, DATA[split].nodes)
+        assert samples.names == list(DATA[split].names)
+        assert samples.hierarchy == DATA.hierarchy
     assert store.dataset().name == "synthetic"
 
 
@@ -284,10 +284,10 @@ def visit(data: Dataset[Samples], backbone: Backbone, out: Path) -> int:
     assert extract(data, counting, out, **SIZES)
     store = FeatureStore(out)
     for split in data.splits:
-        found = store.load(split, "none")
-        np.testing.assert_allclose(found.x, plain(backbone, data[split]), rtol=1e-4, atol=1e-5)
-        np.testing.assert_array_equal(found.nodes, data[split].nodes)
-        assert list(found.names) == list(data[split].names)
+        samples = store.load(split, "none")
+        np.testing.assert_allclose(samples.x, plain(backbone, data[split]), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(samples.nodes, data[split].nodes)
+        assert list(samples.names) == list(data[split].names)
     assert not list(out.glob(".before-*"))
     return counting.seen
 

@@ -101,12 +101,12 @@ def serious_barriers(browser: Any) -> list[str]:
     axe = pytest.importorskip("axe_core_python", reason="needs axe-core: pip install axe-core-python")
     browser.execute_script("for (const box of document.querySelectorAll('details')) box.open = true")
     browser.execute_script((Path(axe.__file__).parent / "axe.min.js").read_text(encoding="utf-8"))
-    found = browser.execute_async_script(
+    result = browser.execute_async_script(
         "const done = arguments[arguments.length - 1]; axe.run().then((r) => done(r.violations))"
     )
     return [
         f"{v['id']}: {node['html'][:120]} {node['failureSummary'][:200]}"
-        for v in found
+        for v in result
         if v["impact"] in ("serious", "critical")
         for node in v["nodes"]
     ]

@@ -129,9 +129,9 @@ def test_another_place_has_another_tree(opened: Any) -> None:
 
 def test_a_class_is_found_and_its_mistakes_shown(opened: Any) -> None:
     one(opened, "#search").send_keys("script")
-    found = opened.find_elements("css selector", "#found button")
-    assert [button.find_element("css selector", ".entry").text for button in found] == [HOSTILE]
-    found[0].click()
+    elements = opened.find_elements("css selector", "#found button")
+    assert [button.find_element("css selector", ".entry").text for button in elements] == [HOSTILE]
+    elements[0].click()
     assert text(opened, "#details h3") == HOSTILE
     assert "mistakes of cross-entropy go to" in text(opened, "#details")
     assert opened.find_elements("css selector", "#sunburst b") == []

@@ -39,10 +39,10 @@ def test_guaranteed_answers_by_loops() -> None:
         assert [None if v < 0 else h.nodes[v] for v in ladder.nodes[i]] == path
         assert ladder.is_true[i].tolist() == [node in above for node in path]
     rows = np.arange(100)
-    kept = [
+    limits = [
         max([m for m, t in zip(mass[i], ladder.is_true[i], strict=True) if not t], default=0.0) for i in rows
     ]
-    assert limit_of(kept, 0.9) == sorted(kept)[91 - 1]  # ceil(101 * 0.9)
+    assert limit_of(limits, 0.9) == sorted(limits)[91 - 1]  # ceil(101 * 0.9)
     places, strict = sure_places(ladder, (0.9, 0.95))
     order = np.random.default_rng(0).permutation(samples)
     for half, other in ((order[:200], order[200:]), (order[200:], order[:200])):
@@ -116,7 +116,7 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
     for groups in (None, rng.integers(17, size=samples)):
         ladder = AnswerLadder(flat, nothing, mass, true, groups)
         halves, counts, _, _ = ladder.resampled
-        found = drawn(ladder, worth, 0.9)
+        result = drawn(ladder, worth, 0.9)
         if groups is not None:
             assert set(groups[halves[0]]).isdisjoint(groups[halves[1]])
             for group in range(17):
@@ -128,7 +128,7 @@ def test_draws_choose_their_thresholds_as_the_samples_do() -> None:
                 limit = limit_of(theta, 0.9)
                 for i in np.repeat(rows, counts[rows, draw]):
                     total += worth[i, max([0, *(k for k in range(1, 4) if mass[i, k] > limit)])]
-            assert found[draw] == pytest.approx(total / counts[:, draw].sum())
+            assert result[draw] == pytest.approx(total / counts[:, draw].sum())
 
 
 def test_a_guarantee_that_too_few_samples_can_keep_answers_nothing() -> None:

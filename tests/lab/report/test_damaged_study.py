@@ -75,26 +75,26 @@ def test_an_edited_study_is_refused_with_a_message(
     study: Path, where: str, value: Any, message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = study / "study.json"
-    kept = file.read_text()
+    original = file.read_text()
     path = tuple(int(part) if part.isdigit() else part for part in where.split("."))
     try:
-        file.write_text(json.dumps(edited(json.loads(kept), path, value)))
+        file.write_text(json.dumps(edited(json.loads(original), path, value)))
         assert main(["report", str(study)]) == 2
     finally:
-        file.write_text(kept)
-    told = capsys.readouterr().err
-    assert message in told
-    assert "study.json" in told
+        file.write_text(original)
+    printed = capsys.readouterr().err
+    assert message in printed
+    assert "study.json" in printed
 
 
 def test_versions_of_a_run_that_are_no_mapping_cost_its_result(study: Path) -> None:
     file = next((study / "runs").glob("*/run.json"))
-    kept = file.read_text()
+    original = file.read_text()
     try:
-        file.write_text(json.dumps(edited(json.loads(kept), ("made_with",), [])))
+        file.write_text(json.dumps(edited(json.loads(original), ("made_with",), [])))
         records = read_study(study).records()
     finally:
-        file.write_text(kept)
+        file.write_text(original)
     assert [r.error for r in records if "the versions must be a mapping" in r.error]
 
 
@@ -113,8 +113,8 @@ def places(document: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...
 )
 def test_any_edit_is_a_report_or_a_message(study: Path, file: str, count: int) -> None:
     path = study / file if file == "study.json" else next((study / "runs").glob(f"*/{file}"))
-    kept = path.read_text()
-    document = json.loads(kept)
+    original = path.read_text()
+    document = json.loads(original)
     values = (GONE, None, True, -1, 1e308, "", "..", [], {}, [1], {"a": 1}, 10**30, "\ud800", [[]], "nope")
     edits = [(place, value) for place in places(document) for value in values]
     rng = np.random.default_rng(0)
@@ -129,4 +129,4 @@ def test_any_edit_is_a_report_or_a_message(study: Path, file: str, count: int) -
             except HaceError:
                 pass
     finally:
-        path.write_text(kept)
+        path.write_text(original)

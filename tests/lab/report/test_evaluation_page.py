@@ -134,5 +134,5 @@ def test_a_dag_counts_a_class_below_each_of_its_parents() -> None:
     answers = [h.label(name) for name in ("dog", "dog", "goose", "cat")]
     truth = np.array([h.label(name) for name in ("dog", "dog", "dog", "cat")])
     drawn = _sunburst([("mine", evaluate(10 * np.eye(3)[answers], truth, h))])
-    found = {v: (drawn["samples"][i], drawn["methods"]["mine"]["right"][i]) for i, v in enumerate(h.nodes)}
-    assert found == {"pet": (4, 3), "guard": (3, 3), "cat": (1, 1), "dog": (3, 2), "goose": (0, 0)}
+    results = {v: (drawn["samples"][i], drawn["methods"]["mine"]["right"][i]) for i, v in enumerate(h.nodes)}
+    assert results == {"pet": (4, 3), "guard": (3, 3), "cat": (1, 1), "dog": (3, 2), "goose": (0, 0)}

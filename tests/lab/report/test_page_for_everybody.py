@@ -198,7 +198,7 @@ def test_paper_has_whole_figures_and_the_command(opened: Any) -> None:
         ".map((e) => [e.getBoundingClientRect().height, getComputedStyle(e).breakInside, e.id || e.className])"
     )
     assert len(tall) > 20
-    assert [found for found in tall if found[0] > PAPER[1]] == []
+    assert [result for result in tall if result[0] > PAPER[1]] == []
     broken = {name for _, inside, name in tall if inside != "avoid"}
     assert broken <= {"chart"}  # it is inside one that is not broken
     assert opened.find_element("css selector", "#about code").is_displayed()

@@ -59,13 +59,13 @@ def all_tables(results: Results) -> Iterator[Table]:
 
 def top1_by_hand(records: list[Record]) -> dict[int, tuple[float, np.ndarray]]:
     """By seed, accuracy and right answers from the files themselves."""
-    found = {}
+    results = {}
     for record in records:
         assert record.run is not None
         arrays = load_file(record.run.folder / "predictions.safetensors")
         right = [float(a == t) for a, t in zip(arrays["answer"], arrays["truth"], strict=True)]
-        found[record.key.seed] = (sum(right) / len(right), np.array(right))
-    return found
+        results[record.key.seed] = (sum(right) / len(right), np.array(right))
+    return results
 
 
 @pytest.mark.slow
@@ -226,10 +226,10 @@ def test_tallies_count_mean_and_median(tmp_path: Path) -> None:
         gaps.append(100 * (by["hace"] - by["cross_entropy"]))
     table = against_table(results, "fair")
     assert table is not None
-    found = row(table, "HACE")
-    assert found["won"].text == f"{sum(g > 0 for g in gaps)} of 3" == "2 of 3"
-    assert found["mean"].text == f"{sum(gaps) / 3:+.2f}"
-    assert found["median"].text == f"{sorted(gaps)[1]:+.2f}"
+    result = row(table, "HACE")
+    assert result["won"].text == f"{sum(g > 0 for g in gaps)} of 3" == "2 of 3"
+    assert result["mean"].text == f"{sum(gaps) / 3:+.2f}"
+    assert result["median"].text == f"{sorted(gaps)[1]:+.2f}"
 
 
 def test_best_is_bold_and_second_underlined(results: Results) -> None:

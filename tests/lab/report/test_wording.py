@@ -98,5 +98,5 @@ def test_the_way_down_to_each_node() -> None:
 
 
 def test_newcombes_interval() -> None:
-    found = share_difference(0.8, 0.6, 50)
-    assert [round(found.value, 2), round(found.low, 3), round(found.high, 3)] == [0.2, 0.02, 0.364]
+    result = share_difference(0.8, 0.6, 50)
+    assert [round(result.value, 2), round(result.low, 3), round(result.high, 3)] == [0.2, 0.02, 0.364]

@@ -17,10 +17,10 @@ from tests.hierarchies import hierarchies
 
 def above(h: hace.Hierarchy, node: str, to: str) -> str:
     """The ancestor that a class is known to, by its definition: first parents upwards, never the root."""
-    found = [node]
-    while parents := [p for p in h.parents(found[-1]) if h.depth(p) > 0]:
-        found.append(min(parents, key=h.index))
-    return found[min(1, len(found) - 1)] if to == "parent" else found[-1]
+    results = [node]
+    while parents := [p for p in h.parents(results[-1]) if h.depth(p) > 0]:
+        results.append(min(parents, key=h.index))
+    return results[min(1, len(results) - 1)] if to == "parent" else results[-1]
 
 
 @given(hierarchies(), st.integers(1, 12), st.sampled_from(["parent", "top"]), st.integers(0, 3), st.data())

@@ -234,8 +234,8 @@ def test_a_damaged_run_in_a_folder_of_any_name(tmp_path: Path, name: str) -> Non
 
 def contents(folder: Path) -> dict[str, bytes]:
     """All files but what a clock leaves its mark in: when a run began, and the hash of that."""
-    found = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".json", ".safetensors")}
-    return found | {"run.json": b"", "manifest.json": b""}
+    results = {p.name: p.read_bytes() for p in folder.iterdir() if p.suffix in (".json", ".safetensors")}
+    return results | {"run.json": b"", "manifest.json": b""}
 
 
 def test_loading_a_changed_file_is_refused(tmp_path: Path) -> None:
@@ -280,9 +280,9 @@ def test_of_three_leaves_all_are_among_the_five_best() -> None:
     truth = np.array([*H.leaf_nodes, H.index("dog")])
     outputs = torch.zeros(4, 3)
     outputs[:, 2] = 1.0  # one right, two wrong, and a label that no leaf is
-    found = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
-    assert (found["answer"] == found["truth"]).tolist() == [False, False, True, False]
-    assert found["top5"].tolist() == [True, True, True, False]
+    result = evaluate_outputs(hace.build_loss("cross_entropy", H), [outputs], truth, H).predictions()
+    assert (result["answer"] == result["truth"]).tolist() == [False, False, True, False]
+    assert result["top5"].tolist() == [True, True, True, False]
 
 
 @pytest.mark.parametrize(

@@ -23,13 +23,13 @@ from hace.lab.runs.samples import data_of, held_out, make_task, own_split_note, 
 )
 def test_held_out_samples_are_a_stratified_share(labels: list[int], share: float, seed: int) -> None:
     nodes = np.array(labels)
-    kept, held = held_out(nodes, share, seed)
-    assert sorted([*kept, *held]) == list(range(len(nodes)))
+    rest, held = held_out(nodes, share, seed)
+    assert sorted([*rest, *held]) == list(range(len(nodes)))
     for label in set(labels):
         count, out = labels.count(label), int((nodes[held] == label).sum())
         assert out == min(int(np.floor(share * count + 0.5)), count - 1)
     again = held_out(nodes, share, seed)
-    assert np.array_equal(again[0], kept)
+    assert np.array_equal(again[0], rest)
 
 
 def test_another_seed_holds_out_other_samples() -> None:

@@ -42,10 +42,10 @@ def images(folder: Path | None = None) -> list[np.ndarray]:
 
 
 def agree(path: Path, run: Path, given: Any) -> None:
-    found, expected = Predictor.from_run(path).predict(given), Predictor.from_run(run).predict(given)
-    assert found.answers.ids == expected.answers.ids
+    result, expected = Predictor.from_run(path).predict(given), Predictor.from_run(run).predict(given)
+    assert result.answers.ids == expected.answers.ids
     torch.testing.assert_close(
-        found.leaves.probabilities, expected.leaves.probabilities, atol=1e-5, rtol=0, check_dtype=False
+        result.leaves.probabilities, expected.leaves.probabilities, atol=1e-5, rtol=0, check_dtype=False
     )
 
 
@@ -107,22 +107,24 @@ def test_heads_of_every_kind(loss: str, head: Any, tmp_path: Path) -> None:
     export_run(run.folder, tmp_path / "a.safetensors")
     x = torch.randn(7, 8, generator=torch.Generator().manual_seed(1))
     agree(tmp_path / "a.safetensors", run.folder, x)
-    found: Any = Predictor.from_run(tmp_path / "a.safetensors")
+    result: Any = Predictor.from_run(tmp_path / "a.safetensors")
     expected = Predictor.from_run(run.folder)
-    guaranteed = [p.predict(x, accuracy=0.8).answers.ids for p in (found, expected)]
+    guaranteed = [p.predict(x, accuracy=0.8).answers.ids for p in (result, expected)]
     assert guaranteed[0] == guaranteed[1]
     if head == "linear":
         write_hub_folder(prepare(run.folder), tmp_path / "hub")
         (guarantee,) = [t for t in expected.calibration.thresholds if t.of == "samples" and t.accuracy == 0.8]
         card = (tmp_path / "hub" / "README.md").read_text()
         assert f"- threshold {guarantee.threshold:.4g}: {guarantee.guarantee}" in card
-    assert found.calibration.temperature == found.document["temperature"] == expected.calibration.temperature
-    _, leaves, nodes = found.program.run(x)
-    tops = [v for v, node in enumerate(found.document["nodes"]) if not found.hierarchy.parents(node)]
+    assert (
+        result.calibration.temperature == result.document["temperature"] == expected.calibration.temperature
+    )
+    _, leaves, nodes = result.program.run(x)
+    tops = [v for v, node in enumerate(result.document["nodes"]) if not result.hierarchy.parents(node)]
     torch.testing.assert_close(nodes[:, tops].sum(1), torch.ones(7))
     torch.testing.assert_close(leaves.sum(1), torch.ones(7))
     with pytest.raises(ConfigError, match="takes features"):
-        found.predict(images())
+        result.predict(images())
 
 
 @pytest.mark.slow

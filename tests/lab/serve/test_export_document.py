@@ -55,14 +55,14 @@ def document_of(path: Path) -> dict[str, Any]:
 def changed(document: dict[str, Any], place: str, value: Any) -> dict[str, Any]:
     """A copy with another value at a place; `...` removes it."""
     *parts, last = place.split(".")
-    found = inner = copy.deepcopy(document)
+    result = inner = copy.deepcopy(document)
     for part in parts:
         inner = inner[part]
     if value is ...:
         del inner[last]
     else:
         inner[last] = value
-    return found
+    return result
 
 
 def rewritten(exported: Path, path: Path, document: dict[str, Any]) -> Path:

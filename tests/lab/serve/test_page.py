@@ -70,16 +70,16 @@ def test_a_photo_gives_the_commands_answer_at_every_certainty(
     answers = []
     for accuracy in (0.8, 0.9, 0.95, 0.99):
         slide(shown, round(100 * accuracy))
-        found = predictor.predict([path], accuracy=accuracy)
-        (node,) = found.answers.ids
+        predictions = predictor.predict([path], accuracy=accuracy)
+        (node,) = predictions.answers.ids
         assert shown.execute_script("return page.tree.nodes[decided(page.items[0]).v]?.id ?? null") == node
         at = "[...document.querySelectorAll('#path li b')].map((b) => b.textContent)"
         assert shown.execute_script(f"return {at}") == ([h.name(node)] if node is not None else [])
-        assert text(shown, "guarantee") == found.guarantee.guarantee  # type: ignore[union-attr]
+        assert text(shown, "guarantee") == predictions.guarantee.guarantee  # type: ignore[union-attr]
         best = shown.execute_script(
             "return [...document.querySelectorAll('#best li')].map((e) => e.children[1].textContent)"
         )
-        assert best == list(found.leaves.names[0])[: len(best)]
+        assert best == list(predictions.leaves.names[0])[: len(best)]
         answers.append(node)
     slide(shown, 91)  # between two guarantees the stricter one holds
     assert "0.05 of all samples" in text(shown, "guarantee")
@@ -115,11 +115,11 @@ def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor, 
         command.ids[0],
         pytest.approx(command.probabilities.item(), abs=1e-5),
     ]
-    kept = predictor.hierarchy.descendants("reptile")
+    region = predictor.hierarchy.descendants("reptile")
     best = shown.execute_script(
         "return [...document.querySelectorAll('#best li')].map((e) => e.children[1].textContent)"
     )
-    assert set(best) <= set(kept)
+    assert set(best) <= set(region)
     shown.execute_script(
         "const r = document.getElementById('region'); r.value = ''; r.dispatchEvent(new Event('input'))"
     )
@@ -134,8 +134,8 @@ def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor, 
         lambda: shown.execute_script("return page.items.length === 2 && page.items.every((i) => i.scores)"),
     )
     slide(shown, 95)
-    found = shown.execute_script("return page.items.map((i) => page.tree.nodes[decided(i).v]?.id ?? null)")
-    assert found == predictor.predict(x, accuracy=0.95).answers.ids
+    result = shown.execute_script("return page.items.map((i) => page.tree.nodes[decided(i).v]?.id ?? null)")
+    assert result == predictor.predict(x, accuracy=0.95).answers.ids
     shown.execute_script(
         "document.getElementById('values').value = '1 2 3'; document.querySelector('#typed form').requestSubmit()"
     )
@@ -263,14 +263,14 @@ def test_the_rules_of_python_and_of_the_page_agree(shown: Any) -> None:
                 for threshold in (0.3, 0.6, 0.9):
                     for subset in (None, list(h.leaves[:3])):
                         keep = None if subset is None else [h.index(leaf) for leaf in subset]
-                        found = shown.execute_script(
+                        result = shown.execute_script(
                             script, hierarchy_document(h), z.tolist(), outputs, threshold, rule, keep
                         )
                         expected = predict(
                             torch.tensor(z), h, rule=rule, threshold=threshold, outputs=outputs, subset=subset
                         )
-                        assert [v for v, _ in found] == expected.nodes.tolist()
-                        np.testing.assert_allclose([p for _, p in found], expected.probabilities, atol=1e-6)
+                        assert [v for v, _ in result] == expected.nodes.tolist()
+                        np.testing.assert_allclose([p for _, p in result], expected.probabilities, atol=1e-6)
 
 
 def test_the_token_is_in_the_part_of_the_address_that_stays_in_the_browser(
@@ -312,9 +312,9 @@ def test_a_page_without_a_server_computes_what_the_command_computes(
         lambda: browser.execute_script("return page.items.length === 5 && page.items.every((i) => i.scores)"),
     )
     slide(browser, 90)
-    found = browser.execute_script("return page.items.map((i) => [...decided(i).nodes])")
+    result = browser.execute_script("return page.items.map((i) => [...decided(i).nodes])")
     predictor = Predictor.from_run(demo[0])
-    for path, nodes in zip(photos, found, strict=True):
+    for path, nodes in zip(photos, result, strict=True):
         z = predictor.vision.outputs(predictor.vision.transform(Image.open(path).convert("RGB"))[None])
         expected = predictor.loss.node_log_probs(z / predictor.calibration.temperature).exp()[0]
         np.testing.assert_allclose(nodes, expected, atol=1e-4, err_msg=path.name)
@@ -333,8 +333,8 @@ def test_photos_are_resized_as_pillow_does(shown: Any, interpolation: str) -> No
     for size, new in (((50, 40), (33, 26)), ((20, 31), (64, 99)), ((200, 7), (142, 5))):
         image = Image.fromarray(rng.integers(0, 255, (size[1], size[0], 3), dtype=np.uint8))
         expected = np.asarray(image.resize(new, Image.Resampling[interpolation.upper()])).reshape(-1)
-        found = shown.execute_script(
+        result = shown.execute_script(
             "return [...resized(Uint8Array.from(arguments[0]), ...arguments[1], ...arguments[2], arguments[3])]",
             np.asarray(image).reshape(-1).tolist(), size, new, interpolation,
         )  # fmt: skip
-        assert np.array_equal(found, expected)
+        assert np.array_equal(result, expected)

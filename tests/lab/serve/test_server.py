@@ -94,8 +94,8 @@ def test_answers_are_those_of_the_command(
         f"/predict{query}", content=(tmp_path / names[0]).read_bytes(), headers={"Content-Type": "image/png"}
     ).json()["predictions"]
     assert [p["sample"] for p in many] == names
-    for found in (many, as_json, one):
-        for prediction, line in zip(found, expected, strict=False):
+    for result in (many, as_json, one):
+        for prediction, line in zip(result, expected, strict=False):
             assert prediction["answer"].keys() == line["answer"].keys()
             assert prediction["answer"]["id"] == line["answer"]["id"]
             assert prediction["answer"]["probability"] == pytest.approx(
@@ -106,10 +106,10 @@ def test_answers_are_those_of_the_command(
 
 def test_rows_of_features_and_scores(client: Any, predictor: Predictor) -> None:
     x = np.random.default_rng(0).normal(size=(4, predictor.width)).astype(np.float32)
-    found = client.post("/predict?scores=true", json={"features": x.tolist()}).json()["predictions"]
+    result = client.post("/predict?scores=true", json={"features": x.tolist()}).json()["predictions"]
     expected = predictor.predict(x)
-    assert [p["answer"]["id"] for p in found] == expected.answers.ids
-    np.testing.assert_allclose([p["scores"] for p in found], predictor.feature_outputs(x).numpy(), rtol=1e-5)
+    assert [p["answer"]["id"] for p in result] == expected.answers.ids
+    np.testing.assert_allclose([p["scores"] for p in result], predictor.feature_outputs(x).numpy(), rtol=1e-5)
     bad = client.post("/predict", json={"features": [x[0].tolist(), [1.0], [1e300] * predictor.width]}).json()
     assert [("error" in p) for p in bad["predictions"]] == [False, True, True]
     assert f"rows of {predictor.width} finite numbers" in bad["predictions"][1]["error"]
@@ -121,10 +121,10 @@ def test_texts(folder: Path) -> None:
     with TestClient(make_app(predictor)) as client:
         assert client.get("/model").json()["kinds"] == ["texts", "features"]
         given = ["aged cheddar", "", "mild blue cream"]
-        found = client.post("/predict?scores=true", json={"texts": given}).json()["predictions"]
-        assert "1 to 20,000 letters" in found[1]["error"]
+        result = client.post("/predict?scores=true", json={"texts": given}).json()["predictions"]
+        assert "1 to 20,000 letters" in result[1]["error"]
         expected = predictor.predict([given[0], given[2]]).answers.ids
-        assert [found[0]["answer"]["id"], found[2]["answer"]["id"]] == expected
+        assert [result[0]["answer"]["id"], result[2]["answer"]["id"]] == expected
         assert client.post("/predict", **PHOTO).status_code == 422
 
 
@@ -243,11 +243,11 @@ def test_concurrent_requests_share_batches_and_a_full_queue_says_so(
         while sum(f.done() for f in rest) < 21:  # eight wait, the others are told to come back
             time.sleep(0.01)
         gate.set()
-        found = [first.result(), *(f.result() for f in rest)]
-    assert sorted(code for code, _ in found) == [200] * 9 + [503] * 21
+        results = [first.result(), *(f.result() for f in rest)]
+    assert sorted(code for code, _ in results) == [200] * 9 + [503] * 21
     assert sizes == [1, 8]
     expected = predictor.predict(rows).answers.ids
-    for (code, reply), answer in zip(found, expected, strict=True):
+    for (code, reply), answer in zip(results, expected, strict=True):
         if code == 200:
             assert reply["predictions"][0]["answer"]["id"] == answer
 
@@ -465,8 +465,8 @@ def test_stopped_and_restarted_under_load_no_answer_is_lost_in_silence(
         except httpx.TransportError:
             return None
         assert reply.status_code in (200, 503)
-        found = reply.json()["predictions"] if reply.status_code == 200 else []
-        ids = [prediction["answer"]["id"] for prediction in found]
+        result = reply.json()["predictions"] if reply.status_code == 200 else []
+        ids = [prediction["answer"]["id"] for prediction in result]
         return None if not ids else ids == [expected[i]] if i % 2 else len(ids) == 16
 
     process = started(demo[0], port)
@@ -479,14 +479,14 @@ def test_stopped_and_restarted_under_load_no_answer_is_lost_in_silence(
             process.send_signal(signal.Signals[how])
             process.wait(60)
             process = started(demo[0], port)
-            found = [answer.result() for answer in answers]
+            result = [answer.result() for answer in answers]
             assert all(pool.map(ask, range(4)))  # it is back
     finally:
         process.kill()
         process.wait(20)
-    assert False not in found
+    assert False not in result
     if how == "SIGTERM":
-        assert found.count(True) >= done + waiting
+        assert result.count(True) >= done + waiting
 
 
 def hostile(rng: random.Random, width: int) -> dict[str, Any]:

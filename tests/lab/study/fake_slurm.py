@@ -202,7 +202,7 @@ def ending(job: subprocess.Popen[bytes], fate: Fate) -> str:
 
 def group(leader: int, *, shell: bool) -> list[int]:
     """The processes of a job: those of its session; the script itself only if it is to be killed."""
-    found = []
+    results = []
     for path in Path("/proc").glob("[0-9]*/stat"):
         try:
             text = path.read_text()
@@ -211,8 +211,8 @@ def group(leader: int, *, shell: bool) -> list[int]:
             continue
         pid, session = int(path.parent.name), int(text.rpartition(")")[2].split()[3])
         if session == leader and (shell or not (pid == leader or f"{Path(__file__).name}\0srun" in command)):
-            found.append(pid)
-    return found
+            results.append(pid)
+    return results
 
 
 def srun(home: Path, arguments: list[str]) -> None:

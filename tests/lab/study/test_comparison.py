@@ -48,19 +48,19 @@ def configuration(method: str, seed: int = 0, widen: tuple[int, int] = (2, 2)) -
 
 def search(configuration: Configuration, best: int | None, status: str = "finished") -> list[Record]:
     """The runs of a search whose accuracy falls with the distance to the rate 2**best; None: all diverge."""
-    found = []
+    results = []
     for config in configuration.search():
         state = "diverged" if best is None else status
         far = 0 if best is None else abs(config.lr / 2.0**best - 1) + abs(2.0**best / config.lr - 1)
         result: Any = {"metrics": {"leaves": {"top-1": 1 / (1 + far)}}}
         run: Any = SimpleNamespace(config=config, status=state, result=result)
-        found.append(Record(configuration.key, "search", config.lr, run))
-    return found
+        results.append(Record(configuration.key, "search", config.lr, run))
+    return results
 
 
 def held_out(rate: float, step: float, noise: float, seeds: int = 5) -> list[Record]:
     """Searches in steps, whose accuracy has its peak at a rate and whose noise differs by seed and rate."""
-    rng, found = np.random.default_rng(0), []
+    rng, got = np.random.default_rng(0), []
     for seed in range(seeds):
         key = ConfigurationKey("fair", "birds", "features", "hace", None, None, seed)
         luck = 0.02 * rng.standard_normal()  # of the held-out samples: the same at every rate
@@ -68,10 +68,10 @@ def held_out(rate: float, step: float, noise: float, seeds: int = 5) -> list[Rec
             lr = step**k
             accuracy = 0.7 - 0.01 * np.log2(lr / rate) ** 2 + luck + noise * rng.standard_normal()
             result: Any = {"metrics": {"leaves": {"top-1": accuracy}}}
-            found.append(
+            got.append(
                 Record(key, "search", lr, cast(Any, SimpleNamespace(status="finished", result=result)))
             )
-    return found
+    return got
 
 
 def test_a_search_that_jumps_between_neighbouring_rates_is_coarse() -> None:
@@ -97,10 +97,10 @@ def test_all_methods_widen_until_none_chooses_the_edge(bests: tuple[int, int]) -
     """The oracle: one rate beyond the best of every method, at most two on each side of 2**0 ... 2**3."""
     low, high = max(-2, min(-1 + min(bests), 0)), min(5, max(1 + max(bests), 3))
     wanted = [2.0**k for k in range(low, high + 1)]
-    for found, best in zip(settled(bests), bests, strict=True):
-        assert sorted(found.rates) == wanted
+    for result, best in zip(settled(bests), bests, strict=True):
+        assert sorted(result.rates) == wanted
         at = {"lr": min(max(2.0**best, wanted[0]), wanted[-1])}
-        assert found.edge(at) == ("smallest rate" if best <= -2 else "largest rate" if best >= 5 else "")
+        assert result.edge(at) == ("smallest rate" if best <= -2 else "largest rate" if best >= 5 else "")
 
 
 def test_a_search_whose_rates_all_diverge_tries_smaller_ones_and_a_failed_one_none() -> None:
@@ -136,10 +136,10 @@ def test_a_tuned_dilution_is_dealt_out_and_goes_on_by_turns() -> None:
     for best in (-3, 6):
         while wider := widened([tuned], [search(tuned, best)]):
             (tuned,) = wider
-    found = {c["lr"]: c["loss"]["options"]["dilution"] for c in tuned.candidates}
+    results = {c["lr"]: c["loss"]["options"]["dilution"] for c in tuned.candidates}
     turns = (0.5, 0.7, 0.2, 0.5, 0.7, 0.2, 0.5, 0.7)
-    assert [found[rate] for rate in sorted(found)] == list(turns)
-    assert sorted(found) == [2.0**k for k in range(-2, 6)]
+    assert [results[rate] for rate in sorted(results)] == list(turns)
+    assert sorted(results) == [2.0**k for k in range(-2, 6)]
 
 
 @pytest.mark.parametrize("name", [n for n, p in {**STUDIES, **PRESETS}.items() if p.fixed is None])

@@ -70,9 +70,9 @@ def test_runs_on_a_file_system_without_locks(
         lock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    found = errors(run(tmp_path, tmp_path / "runs"))
-    assert len(found) == 2
-    assert all(words in error for error in found)
+    messages = errors(run(tmp_path, tmp_path / "runs"))
+    assert len(messages) == 2
+    assert all(words in error for error in messages)
 
 
 def test_runs_on_a_file_system_without_inodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,8 +84,8 @@ def test_runs_on_a_file_system_without_inodes(tmp_path: Path, monkeypatch: pytes
         return opened(path, flags, *more, **others)
 
     monkeypatch.setattr(os, "open", full)
-    found = errors(run(tmp_path, tmp_path / "runs"))
-    assert all("No space left" in error for error in found)
+    messages = errors(run(tmp_path, tmp_path / "runs"))
+    assert all("No space left" in error for error in messages)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +101,8 @@ def test_a_run_folder_that_cannot_be_used(
 ) -> None:
     for place in place_of_runs(tmp_path):
         obstruct(place)
-    found = errors(run(tmp_path, tmp_path / "runs"))
-    assert all(words in error for error in found), found
+    messages = errors(run(tmp_path, tmp_path / "runs"))
+    assert all(words in error for error in messages), messages
 
 
 def test_a_file_in_place_of_all_runs(tmp_path: Path) -> None:

@@ -87,15 +87,15 @@ def start(short: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
 
 def processes_of(folder: Path) -> list[str]:
     """The command lines that name a folder."""
-    found = []
+    results = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
         except OSError:
             continue
         if str(folder) in line:
-            found.append(line)
-    return found
+            results.append(line)
+    return results
 
 
 def wait_for(condition, what: str, seconds: float = SECONDS) -> None:

@@ -61,11 +61,11 @@ def test_cutmix_by_loops(seed: int) -> None:
 @pytest.mark.parametrize("alphas", KINDS)
 def test_the_seed_decides_and_nothing_else(alphas: dict[str, float]) -> None:
     images, labels = batch()
-    kept = images.clone()
+    original = images.clone()
     first, again = (mixed(3, images, labels, CLASSES, **alphas) for _ in range(2))
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(torch.equal(first[0], mixed(s, images, labels, CLASSES, **alphas)[0]) for s in range(4, 8))
-    assert torch.equal(images, kept)
+    assert torch.equal(images, original)
 
 
 def test_without_mixing_labels_stay_labels_and_one_image_stays_itself() -> None:

@@ -20,12 +20,12 @@ SPECIAL = ("pos_embed", "cls_token", "relative_position_bias_table", "gamma")
 def names_by_decay(model: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, float]:
     """The decay of every parameter by its name; each is in one group only."""
     name_of = {id(parameter): name for name, parameter in model.named_parameters()}
-    found: dict[str, float] = {}
+    result: dict[str, float] = {}
     for group in optimizer.param_groups:
         for parameter in group["params"]:
-            assert name_of[id(parameter)] not in found
-            found[name_of[id(parameter)]] = group["weight_decay"]
-    return found
+            assert name_of[id(parameter)] not in result
+            result[name_of[id(parameter)]] = group["weight_decay"]
+    return result
 
 
 def undecayed(model: nn.Module) -> set[str]:

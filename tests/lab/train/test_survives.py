@@ -119,8 +119,8 @@ def test_a_damaged_checkpoint_takes_no_good_ones_place(tmp_path: Path) -> None:
     interrupted(tmp_path, steps=3)  # saved after steps 3 and 4
     (tmp_path / "checkpoints" / f"step-{8:09d}-{'0' * 16}.pt").write_bytes(b"nothing")
     interrupted(tmp_path, steps=1)
-    kept = sorted(path.name.split("-")[1] for path in (tmp_path / "checkpoints").iterdir())
-    assert kept == [f"{5:09d}", f"{6:09d}"]
+    checkpoints = sorted(path.name.split("-")[1] for path in (tmp_path / "checkpoints").iterdir())
+    assert checkpoints == [f"{5:09d}", f"{6:09d}"]
 
 
 @pytest.mark.slow
