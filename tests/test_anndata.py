@@ -151,11 +151,11 @@ def test_donors_are_held_out_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("fit", "calibrate"):
         plain = getattr(hace.HACEClassifier, name)
 
-        def kept(self: Any, X: Any, y: Any, *groups: Any, of: str = name, call: Any = plain) -> Any:
+        def recorded(self: Any, X: Any, y: Any, *groups: Any, of: str = name, call: Any = plain) -> Any:
             seen[of] = X
             return call(self, X, y, *groups)
 
-        monkeypatch.setattr(hace.HACEClassifier, name, kept)
+        monkeypatch.setattr(hace.HACEClassifier, name, recorded)
     reference = cells()
     hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.25)
     donors = reference.obs["donor"].to_numpy()

@@ -126,7 +126,7 @@ def test_typed_marker_is_in_the_wheel(installed: Path, tmp_path: Path) -> None:
     assert output(installed / "python", "-c", code, cwd=tmp_path) == "True\n"
 
 
-def test_one_wheel_serves_all_python_versions(without_a_compiler: Path) -> None:
+def test_one_wheel_is_for_all_python_versions(without_a_compiler: Path) -> None:
     """The tag follows from pyproject.toml, not from the kernel."""
     assert "-cp310-abi3-" in without_a_compiler.name
 

@@ -90,13 +90,13 @@ class Config:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, nested, for JSON or YAML; :func:`from_dict` reads them back."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+        return {f.name: _json_value(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     def deciding(self) -> dict[str, Any]:
         """The same without what does not decide the result."""
         names = [f.name for f in dataclasses.fields(self) if f.metadata.get("decides", True)]
         values = {name: getattr(self, name) for name in names}
-        return {k: v.deciding() if isinstance(v, Config) else _plain(v) for k, v in values.items()}
+        return {k: v.deciding() if isinstance(v, Config) else _json_value(v) for k, v in values.items()}
 
 
 def unused(config: Config) -> dict[str, str]:
@@ -167,12 +167,12 @@ def _choices(hint: Any) -> tuple[tuple[Any, Any, tuple[Any, ...]], ...]:
     return tuple((h, get_origin(h), get_args(h)) for h in (get_args(hint) if union else (hint,)))
 
 
-def _plain(value: Any) -> Any:
+def _json_value(value: Any) -> Any:
     if isinstance(value, Config):
         return value.to_dict()
     if isinstance(value, Mapping):
-        return {str(k): _plain(v) for k, v in value.items()}
-    return [_plain(v) for v in value] if isinstance(value, tuple | list) else value
+        return {str(k): _json_value(v) for k, v in value.items()}
+    return [_json_value(v) for v in value] if isinstance(value, tuple | list) else value
 
 
 def _tidy(value: Any, hint: Any) -> Any:

@@ -165,7 +165,7 @@ class Study(Choices):
         plan, survey = self._asked(absent=True)
         for name, problem in survey.problems.items():
             print(f"{name}: not counted, cannot be used: {problem}")
-        configurations = [c for c in plan.configurations if place_of(c) in survey.usable]
+        configurations = [c for c in plan.configurations if place_of(c) in survey.datasets]
         if not configurations:
             raise ConfigError("A study must have data to count. Got none that can be used, see above.")
         rows = prices(draft(self.out, plan._replace(configurations=configurations), self, survey, self.runs))

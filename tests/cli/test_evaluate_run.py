@@ -112,7 +112,7 @@ def test_names_from_a_file(runs: dict[str, Run], tmp_path: Path, capsys: pytest.
     assert named.splitlines()[0] == plain.splitlines()[0]
 
 
-def test_two_runs_are_told_apart_by_what_differs(
+def test_two_runs_are_distinguished_by_what_differs(
     runs: dict[str, Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     words = ["evaluate", str(runs["hace"].folder), "--compare", str(runs["ce"].folder)]

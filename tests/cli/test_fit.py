@@ -124,7 +124,7 @@ def test_bad_input_is_one_message_and_nothing_half_written(
     assert sorted(path.name for path in tmp_path.iterdir()) == before
 
 
-def test_duplicate_rows_stay_together_and_are_told(
+def test_duplicate_rows_stay_together_and_are_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     data = table()

@@ -32,7 +32,7 @@ def test_data_sets_without_a_path_are_named_unless_the_data_are_ones_own(
     assert "skipped: no path given for --features aircraft=, --features nabirds=\n" in capsys.readouterr().err
 
 
-def test_a_cluster_without_gpus_is_told(
+def test_a_cluster_without_gpus_is_reported(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for split, name in [(s, n) for s in ("train", "test") for n in ("dog/husky", "cat/tabby")]:

@@ -94,7 +94,7 @@ def test_transparent_parts_are_white(tmp_path: Path) -> None:
     assert (np.asarray(read_image(tmp_path / "b.png"))[GREY == 0] == 255).all()
 
 
-def test_of_an_animation_the_first_frame_is_used_and_told(tmp_path: Path) -> None:
+def test_of_an_animation_the_first_frame_is_used_and_reported(tmp_path: Path) -> None:
     frames = [Image.new("RGB", (8, 8), colour) for colour in ("red", "blue")]
     frames[0].save(tmp_path / "a.gif", save_all=True, append_images=frames[1:])
     oddities: list[str] = []

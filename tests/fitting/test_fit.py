@@ -238,7 +238,7 @@ def test_new_data_must_have_the_features_of_the_training(tmp_path: Path) -> None
         hace.load(tmp_path / "clf.hace")
 
 
-def test_a_class_with_one_sample_trains_and_is_told() -> None:
+def test_a_class_with_one_sample_trains_and_is_reported() -> None:
     keep = np.flatnonzero((Y[:, 2] != "kittiwake") | (np.arange(360) == 2))
     model = hace.fit(X[keep], Y[keep, 2], TREE, quiet=True)
     assert any("single sample" in note for note in model.findings.notes)

@@ -99,7 +99,7 @@ def test_a_listing_of_photos_has_the_same_features_from_the_cache(
     assert model.predict(paths, None).answer.tolist() == [row["species"] for row in rows[::7]]
 
 
-def test_a_photo_that_cannot_be_read_is_left_out_and_told(
+def test_a_photo_that_cannot_be_read_is_left_out_and_reported(
     photos: Path, weights: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "photos"

@@ -68,7 +68,7 @@ def test_copies_in_training_flatter_and_kept_together_they_do_not() -> None:
     assert scores["together"] < 0.4
 
 
-def test_copies_with_two_labels_are_told() -> None:
+def test_copies_with_two_labels_are_reported() -> None:
     given = samples()
     first, second = (np.flatnonzero(given.nodes == v)[0] for v in TREE.leaf_nodes[:2])
     given.x[second] = given.x[first]

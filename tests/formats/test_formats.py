@@ -170,7 +170,7 @@ def test_wrong_options(options: dict, words: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("order", ["child parent", "child-parent"])
-def test_edges_upside_down_are_refused_unless_the_order_is_told(order: str) -> None:
+def test_edges_upside_down_are_refused_unless_the_order_is_reported(order: str) -> None:
     with pytest.raises(FormatError, match=r"looks like 'child parent' lines.*order='child parent'"):
         parse_hierarchy("husky dog\nbeagle dog\n", "edges")
     assert parse_hierarchy("husky dog\nbeagle dog\n", "edges", order=order).tops == ("dog",)

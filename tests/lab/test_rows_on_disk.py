@@ -53,7 +53,7 @@ def arrays_of(splits: dict[str, int], dtype: Any = np.float16) -> dict[str, Any]
     return results
 
 
-def kept(run: Run) -> dict[str, Any]:
+def contents(run: Run) -> dict[str, Any]:
     result = {k: v for k, v in (run.result or {}).items() if k != "seconds"}
     return {"result": result, "log": run.log(), "weights": {k: v.tolist() for k, v in run.weights().items()}}
 
@@ -85,7 +85,7 @@ def test_the_same_bits_as_in_memory(
     assert isinstance(data["train"].x, RowsOnDisk)
     streamed = probe(settings, tmp_path / "disk")
     assert streamed.id == in_memory.id
-    assert kept(streamed) == kept(in_memory)
+    assert contents(streamed) == contents(in_memory)
 
 
 @pytest.mark.usefixtures("on_disk")
@@ -223,4 +223,4 @@ def test_a_killed_probe_resumes_with_the_same_result(tmp_path: Path, monkeypatch
     resumed = probe(settings, out)
     assert len(steps) == 3 * 7 - 10
     assert not left.parent.exists()
-    assert kept(resumed) == kept(probe(settings, tmp_path / "whole"))
+    assert contents(resumed) == contents(probe(settings, tmp_path / "whole"))

@@ -72,7 +72,7 @@ def test_a_negative_label_is_refused_inside_a_graph(form: AbstractContextManager
         loss(torch.zeros(1, 5), torch.tensor([-1]))
 
 
-def test_a_head_made_for_inference_serves_training() -> None:
+def test_a_head_made_for_inference_can_train() -> None:
     h = Hierarchy.flat(["never", "seen", "before"])
     with torch.inference_mode():
         hace.node_log_probs(torch.zeros(1, 3), h)

@@ -76,12 +76,12 @@ def test_leaf_metrics(name: str) -> None:
             assert float(accuracy) == pytest.approx(expected)
     for distance in DISTANCES:
         severity, count = oracle.mistake_severity(plain, best, ids, distance)
-        found_severity = metrics.mistake_severity(z, y, h, distance=distance)
-        assert int(found_severity.mistakes) == count
-        assert float(found_severity.value) == pytest.approx(severity, nan_ok=True)
+        mean_severity = metrics.mistake_severity(z, y, h, distance=distance)
+        assert int(mean_severity.mistakes) == count
+        assert float(mean_severity.value) == pytest.approx(severity, nan_ok=True)
         if count:  # the identity: HD@1 = severity x error rate
             hd1 = float(metrics.hierarchical_distance_at(z, y, h, 1, distance=distance))
-            assert hd1 == pytest.approx(float(found_severity.value) * count / SAMPLES)
+            assert hd1 == pytest.approx(float(mean_severity.value) * count / SAMPLES)
 
 
 @pytest.mark.parametrize("name", EVERY)

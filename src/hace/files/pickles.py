@@ -136,7 +136,7 @@ def read_cifar_pickle(data: bytes, source: str) -> dict[str, Any]:
             raise FormatError(" ".join(str(error).split())[:200].rstrip(".") or _MALFORMED) from error
         if type(content) is not dict:
             raise FormatError(f"it holds a {type(content).__name__.strip('_')} instead of a dictionary")
-        return {_as_text(key): _plain(value) for key, value in content.items()}
+        return {_as_text(key): _decoded(value) for key, value in content.items()}
     except FormatError as error:
         raise FormatError(
             f"{source}: not a pickle of CIFAR-100: {error}. Nothing in it was run. Fetch it again from the official page."
@@ -147,7 +147,7 @@ def _as_text(value: Any) -> str:
     return value.decode("latin-1") if type(value) is bytes else str(value)
 
 
-def _plain(value: Any) -> Any:
+def _decoded(value: Any) -> Any:
     if isinstance(value, _Part):
         return _byte_array(value.state)
     if type(value) is list:

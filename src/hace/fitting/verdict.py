@@ -65,7 +65,7 @@ def findings_of(
         gain=_bounds(gain),
         coarse=float((h.labels[given.nodes[parts.train]] < 0).mean()),
         coarse_gain=None if choice.coarse_gain is None else _bounds(choice.coarse_gain),
-        guarantee=None if guarantee is None else _plain(guarantee),
+        guarantee=None if guarantee is None else _document(guarantee),
         curve=() if guarantee is None else _curve(training, clf),
         no_guarantee=why,
         broken=broken,
@@ -104,11 +104,11 @@ def _curve(training: Training, clf: HACEClassifier) -> tuple[dict[str, Any], ...
             clf.guarantee(accuracy)
         except HaceError:  # too few samples for so much
             break
-        rows.append(_plain(_judged(training, clf, accuracy)))
+        rows.append(_document(_judged(training, clf, accuracy)))
     return tuple(rows)
 
 
-def _plain(judged: Guaranteed) -> dict[str, Any]:
+def _document(judged: Guaranteed) -> dict[str, Any]:
     return {
         "accuracy": judged.accuracy,
         "ranks": judged.ranks,

@@ -160,7 +160,7 @@ def _linked_nodes(source: SourceText, nodes: list[Any], children: Any, parents: 
         return None
     if asked is None:
         keys = [key for key, own in _keys(known).items() if own]
-        named = [key for key in keys if _plain(key) in _CHILDREN | _PARENTS]
+        named = [key for key in keys if _normalised(key) in _CHILDREN | _PARENTS]
         if not named and keys:
             raise FormatError(
                 f"{source.name}: nodes name each other in {listed(keys, _SHOWN)}. Pass children={keys[0]!r} or "
@@ -168,8 +168,8 @@ def _linked_nodes(source: SourceText, nodes: list[Any], children: Any, parents: 
             )
         if not named:
             return None
-        asked = min(named, key=lambda key: _plain(key) not in _CHILDREN)
-        parents = None if _plain(asked) in _CHILDREN else asked
+        asked = min(named, key=lambda key: _normalised(key) not in _CHILDREN)
+        parents = None if _normalised(asked) in _CHILDREN else asked
     return _draft(source, known, asked, upward=parents is not None)
 
 
@@ -180,7 +180,9 @@ def _identified(source: SourceText, nodes: list[Any]) -> dict[str, dict[str, Any
         if not isinstance(node, dict) or any(
             isinstance(item, dict) and not _is_reference(item)
             for key, value in node.items()
-            for item in (_items(value) if _plain(key) in _CHILDREN | _PARENTS or "children" in node else ())
+            for item in (
+                _items(value) if _normalised(key) in _CHILDREN | _PARENTS or "children" in node else ()
+            )
         ):
             return None
         if not (id := _text(_first(node, ("id", *_URIS, "name")))):
@@ -210,7 +212,7 @@ def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
             for item in _items(value) if key not in ("id", "name", *_URIS) else ():
                 counts = right if _reference(item) in known and _reference(item) != id else wrong
                 counts[key] = counts.get(key, 0) + 1
-    return {key: not wrong.get(key) or _plain(key) in _CHILDREN | _PARENTS for key in right}
+    return {key: not wrong.get(key) or _normalised(key) in _CHILDREN | _PARENTS for key in right}
 
 
 def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
@@ -249,7 +251,7 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _plain(key: str) -> str:
+def _normalised(key: str) -> str:
     return key.casefold().replace("_", "").replace("-", "")
 
 

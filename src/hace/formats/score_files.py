@@ -320,7 +320,7 @@ def read_mapping(path: str | Path) -> dict[str, list[str]]:
 
     Args:
         path: A .csv or .tsv with the columns old and new, or Shopify's list of lines "→ old" and "⇒ new". A class with several
-            new ones was split; one with an empty new one, or none, went.
+            new ones was split; one with an empty new one, or none, was removed.
     """
     if Path(path).suffix.lower() in (".csv", ".tsv"):
         rows = [row for _, row in read_rows(path)[1]]

@@ -801,10 +801,10 @@ class Hierarchy:
         """From this version of a taxonomy to the next: carries labels, scores and trained heads.
 
         Renamed and merged classes move. A class that was split becomes a coarse label: the lowest node above all its parts. A
-        class that went is dropped, and its samples are counted.
+        class that was removed is dropped, and its samples are counted.
 
         Args:
-            mapping: old id or name to a new one, to a list of them where a class was split, or to None where it went. Nodes
+            mapping: old id or name to a new one, to a list of them where a class was split, or to None where it was removed. Nodes
                 that it does not name keep their id, or else their display name.
             new: the next version.
             strict: whether an old class without a place in the new version is an error; otherwise it is dropped.

@@ -41,18 +41,18 @@ class Match(NamedTuple):
     candidates: tuple[str, ...] = ()
 
 
-def _plain(text: str) -> str:
+def _normalised(text: str) -> str:
     """The text without case, Unicode forms, apostrophes, underscores and hyphens."""
     text = text if text.isascii() else unicodedata.normalize("NFKC", text)
     return _BLANKS.sub(" ", _APOSTROPHES.sub("", text)).strip().casefold()
 
 
 def _without_author(text: str) -> str:
-    return _plain(AUTHOR.sub("", text.replace("_", " ").strip()))
+    return _normalised(AUTHOR.sub("", text.replace("_", " ").strip()))
 
 
 def _loose(text: str) -> str:
-    return _plain(re.sub(r"['’]s\b", "", _NUMBER.sub("", text)))
+    return _normalised(re.sub(r"['’]s\b", "", _NUMBER.sub("", text)))
 
 
 def _spellings(h: Hierarchy) -> Iterator[tuple[str, int]]:
@@ -72,7 +72,7 @@ def match(h: Hierarchy, names: Sequence[str]) -> list[Match]:
         if name in known:
             how = "id" if name in ids else "name" if name in display else "synonym"
             matches[name] = Match(name, h.nodes[known[name]], how)
-    for how, key in {"spelling": _plain, "without author": _without_author, "close": _loose}.items():
+    for how, key in {"spelling": _normalised, "without author": _without_author, "close": _loose}.items():
         waiting = [name for name in dict.fromkeys(names) if name not in matches]
         if not waiting:
             break
@@ -108,7 +108,7 @@ def _nearest(h: Hierarchy, names: Sequence[str]) -> Iterator[tuple[str, tuple[st
     wanted = {part for several in parts.values() for part in several}
     places: dict[str, list[tuple[str, int]]] = {part: [] for part in wanted}
     for text, v in _spellings(h) if shown else ():
-        plain = _plain(text)
+        plain = _normalised(text)
         for part in wanted.intersection((*plain.split(), *_starts(plain))):
             places[part].append((plain, v))
     for name in names:

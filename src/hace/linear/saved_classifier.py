@@ -94,7 +94,7 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     network = nn.Sequential()
     network.add_module("head", layer)
     model = ScoredModel(network, needed, clf.hierarchy_, loss.score_outputs, float(temperature))
-    options = {name: _plain(value, "loss_params") for name, value in clf._loss_params().items()}
+    options = {name: _json_value(value, "loss_params") for name, value in clf._loss_params().items()}
     named = None if needed is None else {"name": clf.loss_name_, "options": options}
     document = files.new_document(
         model,
@@ -139,7 +139,7 @@ def _record(clf: HACEClassifier) -> dict[str, Any]:
     positions = clf.hierarchy is not None and not any(isinstance(label, str) for label in clf._reading.nodes)
     return {
         "version": __version__,
-        "params": {name: _plain(value, name) for name, value in params.items() if name != "hierarchy"},
+        "params": {name: _json_value(value, name) for name, value in params.items() if name != "hierarchy"},
         "given": clf.hierarchy is not None,
         "classes": {
             "dtype": clf.classes_.dtype.str,
@@ -154,7 +154,7 @@ def _record(clf: HACEClassifier) -> dict[str, Any]:
         "temperature": float(clf.temperature_),
         "iterations": int(clf.n_iter_),
         "calls": int(clf._calls),
-        "history": _plain(without_nan(clf.history_), "history"),
+        "history": _json_value(without_nan(clf.history_), "history"),
     }
 
 
@@ -191,7 +191,7 @@ def _of_run(
         weight = weight / arrays["std"]
         bias = bias - weight @ arrays["mean"]
     known = head["loss"] or {"name": "hce" if document["outputs"]["scores"] == "nodes" else "cross_entropy"}
-    params = {"loss": known["name"], "loss_params": _plain(known.get("options", {}), "loss_params")}
+    params = {"loss": known["name"], "loss_params": _json_value(known.get("options", {}), "loss_params")}
     leaves = len(document["classes"])
     record = {"params": params, "given": True, "classes": {"dtype": "<U1", "are": "ids"}, "labels": "leaves"}
     record |= {"loss_name": known["name"]}
@@ -277,7 +277,7 @@ def _array(
     return array.astype(np.float64)
 
 
-def _plain(value: Any, name: str) -> Any:
+def _json_value(value: Any, name: str) -> Any:
     """A parameter as JSON can hold it."""
     if isinstance(value, np.generic):
         value = value.item()
@@ -286,11 +286,11 @@ def _plain(value: Any, name: str) -> Any:
     if isinstance(value, np.random.RandomState):
         return None  # a state is not part of a fitted model
     if isinstance(value, Mapping):
-        return {_PAIRS: [[_plain(key, name), _plain(entry, name)] for key, entry in value.items()]}
+        return {_PAIRS: [[_json_value(key, name), _json_value(entry, name)] for key, entry in value.items()]}
     if hasattr(value, "tolist"):  # arrays, and what pandas has
         value = value.tolist()
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [_plain(entry, name) for entry in value]
+        return [_json_value(entry, name) for entry in value]
     raise ConfigError(
         f"{name} must hold numbers, strings, lists and dicts to be saved. Got {type(value).__name__}."
     )

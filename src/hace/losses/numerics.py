@@ -34,8 +34,8 @@ class Levels(NamedTuple):
     """A tree cut into levels, the top one first: what the passes over it need.
 
     ``nodes`` holds the node indices level by level, ``parents`` the position of each one's parent within the level
-    above (0 in the first level), ``widths`` the number of nodes of each level, and ``places`` where each node
-    went: its position in ``nodes``.
+    above (0 in the first level), ``widths`` the number of nodes of each level, and ``places`` the position of
+    each node in ``nodes``.
     """
 
     nodes: Tensor

@@ -165,7 +165,7 @@ class Evaluation:
         h = self.hierarchy
         metrics: dict[str, dict[str, float | None]] = {}
         for (heading, name), value in self.all_values.items():
-            metrics.setdefault(heading, {})[name] = _plain(value)
+            metrics.setdefault(heading, {})[name] = _finite_or_none(value)
         about = {"kind": h.kind, "nodes": h.num_nodes, "leaves": h.num_leaves, "fingerprint": h.fingerprint}
         document: dict[str, Any] = {
             "hierarchy": about,
@@ -174,7 +174,7 @@ class Evaluation:
             "distance": self.distance,
             "metrics": metrics,
             "mistakes_by_lca_level": self.confusion.by_level.tolist(),
-            "classes": {name: _plain(value) for name, value in self.class_scores.items()},
+            "classes": {name: _finite_or_none(value) for name, value in self.class_scores.items()},
             "slices": self.slices,
             **({} if self.samples.only_leaves else self._curves()),
             **({} if self.calibrated is None else {"calibrated": self.calibrated._curves()}),
@@ -260,18 +260,18 @@ class Evaluation:
         return {
             "operating_curve": {
                 "threshold": curve.thresholds.tolist(),
-                "specificity": [_plain(x) for x in curve.specificity],
-                "precision": [_plain(x) for x in curve.precision],
+                "specificity": [_finite_or_none(x) for x in curve.specificity],
+                "precision": [_finite_or_none(x) for x in curve.precision],
             },
             "risk_coverage": {
-                "coverage": [_plain(x) for x in risk.coverage[thinned]],
-                "risk": [_plain(x) for x in risk.risk[thinned]],
+                "coverage": [_finite_or_none(x) for x in risk.coverage[thinned]],
+                "risk": [_finite_or_none(x) for x in risk.risk[thinned]],
             },
             "reliability": {
                 title: {
                     "count": [int(c) for c in r.counts],
-                    "confidence": [_plain(c) for c in r.confidence],
-                    "accuracy": [_plain(a) for a in r.accuracy],
+                    "confidence": [_finite_or_none(c) for c in r.confidence],
+                    "accuracy": [_finite_or_none(a) for a in r.accuracy],
                 }
                 for title, r in self.reliability.items()
             },
@@ -342,7 +342,7 @@ class Evaluation:
         return lines
 
 
-def _plain(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return float(value) if np.isfinite(value) else None
 
 

@@ -193,7 +193,7 @@ NAMELESS += ("another rate", "a bad rate")
 
 
 @pytest.mark.parametrize("name", DAMAGE)
-def test_a_damaged_run_is_told_and_made_again_with_the_same_bytes(tmp_path: Path, name: str) -> None:
+def test_a_damaged_run_is_reported_and_made_again_with_the_same_bytes(tmp_path: Path, name: str) -> None:
     good = finished(tmp_path / "good", replace(CONFIG, lr=3.0))
     bad = finished(tmp_path / CONFIG.identity(DATA.fingerprint))
     before = contents(bad)

@@ -110,7 +110,7 @@ def test_a_search_whose_rates_all_diverge_tries_smaller_ones_and_a_failed_one_no
     assert widened([configuration("m")], [failed]) == []
 
 
-def test_a_seed_is_a_contest_of_its_own_and_a_fixed_grid_waits_for_none() -> None:
+def test_a_seed_is_a_comparison_of_its_own_and_a_fixed_grid_waits_for_none() -> None:
     configurations = [configuration(method, seed) for method in ("a", "b") for seed in (0, 1)]
     assert [[c.key.method for c in comparison] for comparison in comparisons(configurations)] == [
         ["a", "b"],

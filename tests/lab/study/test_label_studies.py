@@ -151,7 +151,7 @@ def test_labels_that_are_mixed_already_are_called_what_they_are(tmp_path: Path) 
     )
     assert card_of(question).decisions[0].question == "labels as they are"
     data = Survey({("birds", "probe"): DataConfig("synthetic-features", options={"classes": 6, "train": 10})})
-    data.usable["birds", "probe"]["coarse"] = 60
+    data.datasets["birds", "probe"]["coarse"] = 60
     with pytest.raises(DataError, match="birds must have training samples labelled with a class"):
         data.asked(make_plan(find_presets("mixed-labels")))
 

@@ -829,7 +829,7 @@ def test_features_without_a_test_split_are_refused_before_anything_runs(
     assert not (tmp_path / "study").exists()
 
 
-def test_a_changed_study_is_told_cell_by_cell(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_changed_study_is_reported_one_by_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(small(tmp_path)) == 0
     assert main(small(tmp_path, "--methods", "cross_entropy", "--set", "batch_size=8")) == 2
     said = capsys.readouterr().err

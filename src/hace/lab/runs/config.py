@@ -148,7 +148,7 @@ class LossConfig(Config):
         options = {}
         for parameter in parameters:
             key, _, value = parameter.partition("=")
-            options[key] = _plain(value)
+            options[key] = _parsed_value(value)
         return cls(name, options)
 
     @property
@@ -169,7 +169,7 @@ class LossConfig(Config):
         return build_loss(self.name, hierarchy, labels=labels, **self.options)
 
 
-def _plain(text: str) -> Any:
+def _parsed_value(text: str) -> Any:
     """A number, a truth value or None where the text is one in JSON; numbers are float."""
     try:
         value = json.loads(text)

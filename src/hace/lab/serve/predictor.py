@@ -583,7 +583,7 @@ class ExportedPredictor(Predictor):
 
     @cached_property
     def _deepest(self) -> np.ndarray | None:
-        """What each node may be answered as; None for any as itself. A classifier goes no deeper than its labels."""
+        """Deepest allowed answer per node; None if unrestricted. A classifier goes no deeper than its labels."""
         record = self.document.get("estimator")
         if record is None or record["params"].get("unlabelled") != "stop":
             return None

@@ -28,7 +28,7 @@ class Survey:
     """The data of a plan: what a study records of each dataset, and why others cannot be used."""
 
     def __init__(self, data: Mapping[Place, DataConfig]) -> None:
-        self.usable: dict[Place, dict[str, Any]] = {}  # for study.json
+        self.datasets: dict[Place, dict[str, Any]] = {}  # for study.json
         # Of features, the data with one sample per split: enough to see which runs share a pass.
         self.sources: dict[str, Dataset[Any]] = {}
         self.trees: dict[str, Hierarchy] = {}
@@ -37,14 +37,14 @@ class Survey:
         self._truth: dict[Place, tuple[np.ndarray, int]] = {}
         for place, config in data.items():
             try:
-                self.usable[place] = self._look(place, config)
+                self.datasets[place] = self._look(place, config)
             except HaceError as error:
                 self.problems[place[0]] = str(error)
 
     def document(self) -> dict[str, dict[str, Any]]:
         """The "data" of study.json: by name; the second kind of a dataset that has both is "also" there."""
         document: dict[str, dict[str, Any]] = {}
-        for (name, _), about in self.usable.items():
+        for (name, _), about in self.datasets.items():
             document[name] = {**document[name], "also": about} if name in document else about
         return document
 
@@ -52,7 +52,7 @@ class Survey:
         """A configuration that says what its search holds out: the data's validation split if there is one, else a share."""
         if configuration.validation is not None:
             return configuration
-        samples = self.usable[place_of(configuration)]["samples"]
+        samples = self.datasets[place_of(configuration)]["samples"]
         return replace(configuration, validation="split" if "val" in samples else HELD_OUT)
 
     def asked(self, plan: StudyPlan) -> StudyPlan:
@@ -74,7 +74,7 @@ class Survey:
 
     def notes(self) -> Iterator[str]:
         """The datasets whose validation split chooses, labels at mixed levels, and what made labels really change."""
-        for (name, _), about in self.usable.items():
+        for (name, _), about in self.datasets.items():
             samples = about["samples"]
             if samples.get("val"):
                 yield f"{name}: its validation split ({samples['val']:,} samples) chooses under the fair protocol"
@@ -126,7 +126,7 @@ class Survey:
             tree = self.trees.get(configuration.key.dataset)
             if tree is not None:
                 coarse_nodes(tree, configuration.config.data.labels.to)
-        for (name, _), about in self.usable.items():
+        for (name, _), about in self.datasets.items():
             if about.get("coarse") and about["coarse"] == about["samples"]["train"]:
                 raise DataError(
                     f"{name} must have training samples labelled with a class. All are above the leaves."
@@ -156,10 +156,10 @@ class Survey:
 
     def _has_coarse_labels(self, configuration: Configuration) -> bool:
         """Whether some training samples of a configuration's data are labelled above the leaves."""
-        return bool(self.usable.get(place_of(configuration), {}).get("coarse"))
+        return bool(self.datasets.get(place_of(configuration), {}).get("coarse"))
 
     def _count_changes(self, configurations: Iterable[Configuration]) -> None:
-        """Note in `usable`, by the state of the labels, the share of training labels that it really changes, at seed 0: to
+        """Note in `datasets`, by the state of the labels, the share of training labels that it really changes, at seed 0: to
         another class, or to a node above several. A class alone under its parent keeps its labels.
         """
         for configuration in configurations:
@@ -167,7 +167,7 @@ class Survey:
             labels = configuration.config.data.labels
             if place not in self._truth or not labels.text or labels.drop:
                 continue
-            shares = self.usable[place].setdefault("changed", {})
+            shares = self.datasets[place].setdefault("changed", {})
             if labels.text not in shares:
                 h = self.trees[configuration.key.dataset]
                 true, first = self._truth[place]
