@@ -804,7 +804,7 @@ class Hierarchy:
         class that was removed is dropped, and its samples are counted.
 
         Args:
-            mapping: old id or name to a new one, to a list of them where a class was split, or to None where it was removed. Nodes
+            mapping: old id or name to a new one, to a list of them where a class was split, or to None if removed. Nodes
                 that it does not name keep their id, or else their display name.
             new: the next version.
             strict: whether an old class without a place in the new version is an error; otherwise it is dropped.
