@@ -90,8 +90,8 @@ class Runs:
 
     def at(self, setting: Setting, rate: float) -> dict[int, dict[str, Any]]:
         """The runs of a setting at a rate, by seed; diverged ones are left out."""
-        found = self._found.get((setting, f"{rate:.3g}"), {})
-        return {seed: run for seed, run in found.items() if run["status"] == "finished"}
+        result = self._found.get((setting, f"{rate:.3g}"), {})
+        return {seed: run for seed, run in result.items() if run["status"] == "finished"}
 
     def together(self, first: Setting, second: Setting, rate: float) -> list[int]:
         """The seeds that have both at a rate."""
@@ -195,20 +195,20 @@ def each_run(runs: Runs) -> list[dict[str, Any]]:
     rows = []
     for setting in runs.settings():
         for rate in runs.rates(setting):
-            found = runs.at(setting, rate).values()
-            if found:
-                values = [run["metrics"]["leaves"] for run in found]
+            result = runs.at(setting, rate).values()
+            if result:
+                values = [run["metrics"]["leaves"] for run in result]
                 rows.append(
                     {
                         "data": DATA[runs.dataset],
                         "method": setting.title,
                         "rate": f"{rate:g}",
-                        "seeds": len(found),
+                        "seeds": len(result),
                         "top-1": f"{100 * mean(v['top-1'] for v in values):.2f}",
                         "top-5": f"{100 * mean(v['top-5'] for v in values):.2f}",
                         "severity": f"{mean(v['severity'] for v in values):.3f}",
-                        "held-out top-1": f"{100 * mean(run['val_accuracy'][-1] for run in found):.2f}",
-                        "training top-1": f"{100 * mean(run['accuracy'][-1] for run in found):.2f}",
+                        "held-out top-1": f"{100 * mean(run['val_accuracy'][-1] for run in result):.2f}",
+                        "training top-1": f"{100 * mean(run['accuracy'][-1] for run in result):.2f}",
                     }
                 )
     return rows
@@ -382,13 +382,13 @@ def fair(runs: Runs) -> list[dict[str, Any]]:
     """Every method at the rate with the best mean on held-out samples, among the rates that it has so far."""
     rows = []
     for setting in runs.settings():
-        tried = {rate: found for rate in RATES if (found := runs.at(setting, rate))}
+        tried = {rate: result for rate in RATES if (result := runs.at(setting, rate))}
         if len(tried) < 2:
             continue
-        seeds = sorted(set.intersection(*(set(found) for found in tried.values())))
+        seeds = sorted(set.intersection(*(set(result) for result in tried.values())))
         if not seeds:
             continue
-        held = {rate: mean(found[s]["val_accuracy"][-1] for s in seeds) for rate, found in tried.items()}
+        held = {rate: mean(result[s]["val_accuracy"][-1] for s in seeds) for rate, result in tried.items()}
         best = max(held, key=lambda rate: held[rate])
         edge = " ‡" if best in (min(tried), max(tried)) else ""
         rows.append(
@@ -408,11 +408,11 @@ def fair(runs: Runs) -> list[dict[str, Any]]:
 def frozen() -> list[dict[str, Any]]:
     """Every network's own top-1, and that of the same new last layer on its frozen features; means over seeds."""
     own = {run["id"]: top1(run) for run in _documents() if run["status"] == "finished"}
-    found: dict[tuple[str, Setting, float], list[tuple[float, float]]] = defaultdict(list)
+    result: dict[tuple[str, Setting, float], list[tuple[float, float]]] = defaultdict(list)
     for path in sorted((RESULTS / "frozen").glob("*.json")):
         probe = _read(path)
         key = probe["dataset"], Setting(probe["method"], probe["dilution"]), probe["lr"]
-        found[key].append((own[probe["id"]], 100 * probe["top-1"]))
+        result[key].append((own[probe["id"]], 100 * probe["top-1"]))
     return [
         {
             "data": DATA[dataset],
@@ -422,7 +422,7 @@ def frozen() -> list[dict[str, Any]]:
             "its own last layer": f"{mean(first for first, _ in values):.2f}",
             "a new one": f"{mean(second for _, second in values):.2f}",
         }
-        for (dataset, setting, rate), values in found.items()
+        for (dataset, setting, rate), values in result.items()
     ]
 
 
@@ -456,14 +456,14 @@ def picture(everything: Sequence[Runs]) -> Figure:
 
 
 def curves_at(runs: Runs) -> tuple[float, dict[Setting, list[Any]]]:
-    """The rate whose curves are shown, and the curves at it: of the seeds that cross-entropy and HACE share, once they share any."""
+    """The rate whose curves are shown, and the curves at it, of seeds that cross-entropy and HACE share, if any."""
     rate = next((rate for rate in (0.2, 0.1) if runs.together(CROSS_ENTROPY, HACE, rate)), 0.2)
     seeds = runs.together(CROSS_ENTROPY, HACE, rate)
-    found = {
+    results = {
         setting: [run["curve"] for seed, run in runs.at(setting, rate).items() if not seeds or seed in seeds]
         for setting in (CROSS_ENTROPY, HACE, SHUFFLED)
     }
-    return rate, {setting: curves for setting, curves in found.items() if curves}
+    return rate, {setting: curves for setting, curves in results.items() if curves}
 
 
 def draw_curves(axis: Axes, runs: Runs) -> None:
@@ -471,8 +471,8 @@ def draw_curves(axis: Axes, runs: Runs) -> None:
     axis.set_title(f"{DATA[runs.dataset]}: learning curves", loc="left", fontsize=9.5)
     axis.set_xlabel("epoch", fontsize=8.5)
     axis.set_ylabel("test top-1, %", fontsize=8.5)
-    rate, found = curves_at(runs)
-    for setting, curves in found.items():
+    rate, result = curves_at(runs)
+    for setting, curves in result.items():
         epochs, values = mean_curve(curves, lambda point: point["leaves"]["top-1"])
         title = f"{setting.title}, {len(curves)} seed{'s' if len(curves) > 1 else ''}"
         axis.plot(epochs, values, "-", color=STYLES[setting], lw=1.4, label=title)
@@ -484,13 +484,13 @@ def draw_ranks(axis: Axes, runs: Runs) -> None:
     axis.set_title("by rank: HACE —, cross-entropy - -", loc="left", fontsize=9.5)
     axis.set_xlabel("epoch", fontsize=8.5)
     axis.margins(x=0.15)
-    _, found = curves_at(runs)
+    _, result = curves_at(runs)
     shades = ("#12766f", "#5aa7a0", "#b5563c", "#7d2f1a")
     for rank, (name, colour) in enumerate(zip(RANKS[runs.dataset], shades, strict=False)):
         for setting, line in ((HACE, "-"), (CROSS_ENTROPY, "--")):
-            if setting not in found:
+            if setting not in result:
                 continue
-            epochs, values = mean_curve(found[setting], lambda point, rank=rank: point["levels"][rank])
+            epochs, values = mean_curve(result[setting], lambda point, rank=rank: point["levels"][rank])
             axis.plot(epochs, values, line, color=colour, lw=1.2)
             if setting == CROSS_ENTROPY:
                 axis.annotate(
@@ -530,7 +530,7 @@ def draw_rates(axis: Axes, runs: Runs) -> None:
             )
             both = (runs.at(CROSS_ENTROPY, rates[0]), runs.at(Setting("hace", d), rates[1]))
             if all(both):
-                ends = [mean(map(top1, found.values())) for found in both]
+                ends = [mean(map(top1, result.values())) for result in both]
                 mark = "o" if pairing == "standard" else "D"
                 colour = STYLES[Setting("hace", d)]
                 axis.plot(rates, ends, f"--{mark}", color=colour, lw=0.7, ms=4, alpha=0.8)

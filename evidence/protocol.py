@@ -116,9 +116,9 @@ def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
     """The commands of a part."""
     what, _, name = part.partition("-")
     if what == "users":
-        found = SETS[name]
+        result = SETS[name]
         for labels in KINDS:
-            place = [name, str(data / found.features), str(_tree(found, data)), "--labels", labels]
+            place = [name, str(data / result.features), str(_tree(result, data)), "--labels", labels]
             yield [sys.executable, str(HERE / "users.py"), *place, "--keep", str(work / "users")]
     elif what == "paper":
         for optimizer, rates in BASE_RATES.items():
@@ -135,14 +135,14 @@ def commands(part: str, data: Path, work: Path) -> Iterator[list[str]]:
 
 def _study(part: str, variant: str, data: Path, work: Path, *words: str) -> list[str]:
     name = part.partition("-")[2]
-    found = SETS[name]
-    place = ["--features", f"{name}={data / found.features}", "--hierarchy", f"{name}={_tree(found, data)}"]
+    result = SETS[name]
+    place = ["--features", f"{name}={data / result.features}", "--hierarchy", f"{name}={_tree(result, data)}"]
     folder = ["--out", str(work / part / variant), "--runs", str(work / "runs"), "--workers", "1"]
     return [sys.executable, "-m", "hace", "study", *words, *place, *folder]
 
 
-def _tree(found: Data, data: Path) -> Path | str:
-    return data / found.hierarchy if "/" in found.hierarchy else found.hierarchy
+def _tree(result: Data, data: Path) -> Path | str:
+    return data / result.hierarchy if "/" in result.hierarchy else result.hierarchy
 
 
 def collect(parts: list[str], data: Path, work: Path) -> None:
@@ -201,9 +201,9 @@ def users_by_method(folder: Path, labels: str) -> list[dict[str, str]]:
     rows = {method: {"method": method} for method in USERS}
     for name, title in (NAMES | CONFIRMATION).items():
         path = folder / f"{name}-{labels}.csv"
-        for found in _read(path) if path.exists() else []:
-            said = f"{found['top-1']}, {found['severity']}, {found['fit, s']} s"
-            rows[found["method"]][title] = said if found["severity"] else "failed"
+        for result in _read(path) if path.exists() else []:
+            said = f"{result['top-1']}, {result['severity']}, {result['fit, s']} s"
+            rows[result["method"]][title] = said if result["severity"] else "failed"
     return list(rows.values())
 
 
@@ -229,7 +229,7 @@ def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
 
     Confirmed: bold with the same sign on at least two datasets, and on none with the other.
     """
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    result: dict[tuple[str, str], dict[str, str]] = {}
     signs: dict[tuple[str, str], list[str]] = {}
     for title, path in files.items():
         for e in _read(path):
@@ -237,14 +237,14 @@ def claims(files: dict[str, Path], metric: str) -> list[dict[str, str]]:
                 continue
             key = e["labels"], e["method"]
             text, sure = f"{e['difference']} [{e['low']}, {e['high']}]", float(e["holm"]) < 0.05
-            row = found.setdefault(key, {"labels": STATES[e["labels"]], "method": e["method"]})
+            row = result.setdefault(key, {"labels": STATES[e["labels"]], "method": e["method"]})
             edge = EDGE if {e["method"], "cross-entropy"} & at_edge(path.parent, e["labels"]) else ""
             row[title] = (f"**{text}**" if sure else text) + edge
             signs.setdefault(key, []).extend([e["difference"][0]] if sure else [])
-    for key, row in found.items():
+    for key, row in result.items():
         confirmed = len(signs[key]) >= 2 and len(set(signs[key])) == 1
         row["verdict"] = "confirmed" if confirmed else "not confirmed"
-    return list(found.values())
+    return list(result.values())
 
 
 def _finished(folder: Path) -> bool:
@@ -273,11 +273,11 @@ def _runs(work: Path, part: str, optimizer: str, rate: float) -> list[dict[str, 
 def rows_by_setting(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Means over seeds of every setting."""
     keys = ("data", "optimiser", "base rate", "method", "dilution", "pairing", "rate")
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    result: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(tuple(_plain(row[k]) for k in keys), []).append(row)
+        result.setdefault(tuple(_plain(row[k]) for k in keys), []).append(row)
     shown = []
-    for key, same in found.items():
+    for key, same in result.items():
         top1 = [100 * _number(row["top-1"]) for row in same]
         more = {"top-1": f"{mean(top1):.2f}", "sd": f"{stdev(top1):.2f}" if len(top1) > 1 else ""}
         severity = [row["severity"] for row in same if row["severity"] == row["severity"]]
@@ -341,15 +341,15 @@ def by_base_rate(pairings: list[dict[str, str]]) -> list[dict[str, str]]:
 
     Bold where the protocol says "reproduced": the interval is above 0, and at least five of six pairs are ahead.
     """
-    found: dict[tuple[str, str], dict[str, str]] = {}
+    result: dict[tuple[str, str], dict[str, str]] = {}
     for row in pairings:
         key = row["optimiser"], row["base rate"]
         text = f"{row['difference']} {row['difference (detail)']}"
         if row["difference (detail)"].startswith("[+") and float(row["pairs ahead, of 6"]) >= 5:
             text = f"**{text}**"
-        cells = found.setdefault(key, {"optimiser": key[0], "base rate": key[1]})
+        cells = result.setdefault(key, {"optimiser": key[0], "base rate": key[1]})
         cells[NAMES[row["data"]]] = f"{text}, {row['pairs ahead, of 6']}"
-    return list(found.values())
+    return list(result.values())
 
 
 def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -358,10 +358,10 @@ def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
     Each seed's own best, of the seeds that every base rate has.
     """
     shown = []
-    for (data, optimiser), found in _grouped(rows, ("data", "optimiser")).items():
-        seeds = [{row["seed"] for row in same} for same in _grouped(found, ("base rate",)).values()]
-        most = max(row["rate"] for row in found if row["method"] == "cross_entropy")
-        own = [r for r in found if r["seed"] in set.intersection(*seeds) and r["rate"] <= most]
+    for (data, optimiser), result in _grouped(rows, ("data", "optimiser")).items():
+        seeds = [{row["seed"] for row in same} for same in _grouped(result, ("base rate",)).values()]
+        most = max(row["rate"] for row in result if row["method"] == "cross_entropy")
+        own = [r for r in result if r["seed"] in set.intersection(*seeds) and r["rate"] <= most]
         cross_entropy = _best([row for row in own if row["method"] == "cross_entropy"])
         for d, same in _grouped([row for row in own if row["method"] == "hace"], ("dilution",)).items():
             hace = _best(same)
@@ -380,29 +380,29 @@ def same_rates(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def _best(rows: list[dict[str, Any]]) -> dict[int, tuple[float, float]]:
     """Accuracy and severity of the best run of each seed."""
-    found = {}
+    results = {}
     for (seed,), same in _grouped(rows, ("seed",)).items():
         best = max(same, key=lambda row: _number(row["top-1"]))
-        found[seed] = (_number(best["top-1"]), best["severity"])
-    return found
+        results[seed] = (_number(best["top-1"]), best["severity"])
+    return results
 
 
 def _grouped(
     rows: list[dict[str, Any]], keys: tuple[str, ...]
 ) -> dict[tuple[Any, ...], list[dict[str, Any]]]:
-    found: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
+    result: dict[tuple[Any, ...], list[dict[str, Any]]] = {}
     for row in rows:
-        found.setdefault(tuple(_plain(row[key]) for key in keys), []).append(row)
-    return found
+        result.setdefault(tuple(_plain(row[key]) for key in keys), []).append(row)
+    return result
 
 
 def _difference(values: list[float]) -> dict[str, str]:
     """The mean, and Student's 95% interval over seeds: it says nothing of other test samples."""
-    found = {"difference": f"{mean(values):+.2f}", "difference (detail)": ""}
+    results = {"difference": f"{mean(values):+.2f}", "difference (detail)": ""}
     if len(values) > 1:
         half = stats.t.ppf(0.975, len(values) - 1) * stdev(values) / np.sqrt(len(values))
-        found["difference (detail)"] = f"[{mean(values) - half:+.2f}, {mean(values) + half:+.2f}]"
-    return found
+        results["difference (detail)"] = f"[{mean(values) - half:+.2f}, {mean(values) + half:+.2f}]"
+    return results
 
 
 def _number(value: Any) -> float:
@@ -419,8 +419,8 @@ def _replace(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write these rows; those of datasets that are not among them stay."""
     kept = _read(path) if path.exists() else []
     new = {row["data"] for row in rows}
-    found = [row for row in kept if row["data"] not in new] + rows
-    _write(path, sorted(found, key=lambda row: list(SETS).index(row["data"])))
+    result = [row for row in kept if row["data"] not in new] + rows
+    _write(path, sorted(result, key=lambda row: list(SETS).index(row["data"])))
 
 
 def _read(path: Path) -> list[dict[str, str]]:

@@ -1,7 +1,7 @@
 """The short table of README and docs/when-it-helps.md: before and after, on three datasets: python evidence/summary.py
 
-A row is a situation, a change of method in it, and top-1 before and after on every dataset of the confirmation. All numbers come
-from the effects.csv of its three studies.
+A row is a situation, a change of method in it, and top-1 before and after on every dataset of the confirmation. All numbers
+come from the effects.csv of its three studies.
 """
 
 from __future__ import annotations

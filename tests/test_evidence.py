@@ -69,8 +69,8 @@ def test_every_quote_is_used_and_every_study_says_what_made_it() -> None:
 
 
 def test_every_page_with_results_is_checked() -> None:
-    found = [page.relative_to(ROOT).as_posix() for page in write.PAGES if quotes_results(page)]
-    assert sorted(found) == sorted(MEASURED)
+    results = [page.relative_to(ROOT).as_posix() for page in write.PAGES if quotes_results(page)]
+    assert sorted(results) == sorted(MEASURED)
 
 
 def quotes_results(page: Path) -> bool:
@@ -190,15 +190,15 @@ def test_distance_and_hf1_are_one_quantity_where_all_leaves_are_equally_deep(tmp
     assert scores.hierarchy is not None
     depths = scores.hierarchy.depths[scores.hierarchy.leaf_nodes]
     assert len(set(depths.tolist())) == 1
-    found = {}
+    result = {}
     for title in ("HD@1", "hF1"):
         metric = next(m for m in HEADLINES if m.title == title)
         gap = scores.difference("hace", "cross_entropy", metric)
         assert gap is not None
-        found[title] = gap.interval
-    assert p_value(found["HD@1"]) == pytest.approx(p_value(found["hF1"]), rel=1e-9)
-    assert found["hF1"].value == pytest.approx(-found["HD@1"].value / depths[0])
-    assert found["hF1"].freedom == pytest.approx(found["HD@1"].freedom)
+        result[title] = gap.interval
+    assert p_value(result["HD@1"]) == pytest.approx(p_value(result["hF1"]), rel=1e-9)
+    assert result["hF1"].value == pytest.approx(-result["HD@1"].value / depths[0])
+    assert result["hF1"].freedom == pytest.approx(result["HD@1"].freedom)
 
 
 def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, object]]:

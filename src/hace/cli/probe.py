@@ -65,9 +65,9 @@ def probe(
       hace probe --config runs/4cd033b43672ca23/config.json --epochs 60
 
     F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
-    classes). Every combination is trained as given and judged on the test samples; a split val is held out, for temperatures and
-    early stops. A fair comparison, each loss at the best of the same rates on held-out samples:
-    hace study fair-probe --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
+    classes). Every combination is trained as given and judged on the test samples; a split val is held out, for temperatures
+    and early stops. A fair comparison, each loss at the best of the same rates on held-out samples: hace study fair-probe
+    --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
 
     Args:
         loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one

@@ -46,8 +46,8 @@ _MARGIN = 1e-9  # of the thresholds of hedge, above the rounding of the products
 def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     """From the root, always to the child of greatest mass, of equal ones the first: (B, L) nodes, and their log q*.
 
-    Masses that single precision cannot tell apart are equal, so the precision of the scores decides nothing. The first column is
-    the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
+    Masses that single precision cannot tell apart are equal, so the precision of the scores decides nothing. The first column
+    is the root, or -1 with log-mass 0, the virtual root. After a leaf, the leaf repeats.
     """
     place = layout(hierarchy, log_q.device)
     compiled = walk(log_q, place.children, place.walk_start, hierarchy.max_depth)

@@ -87,9 +87,9 @@ def test_hostile_names_stay_text_on_the_page(page: Path) -> None:
     text = page.read_text()
     assert text.count("</script>") == 2
     assert "b" not in Outline(text).tags
-    found = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.S)
-    assert found is not None
-    data = json.loads(found.group(1))
+    result = re.search(r'<script type="application/json" id="report-data">(.*?)</script>', text, re.S)
+    assert result is not None
+    data = json.loads(result.group(1))
     (tree,) = data["trees"].values()
     assert HOSTILE in tree["names"]
     assert "out of &lt;memory&gt; &amp;" not in text  # that error is of a run which study.json does not know
@@ -290,8 +290,8 @@ def test_counts_on_a_dag_are_those_of_every_way_down() -> None:
     at = {node: i for i, node in enumerate(h.nodes)}
     truth = np.repeat([at["1"], at["2"], at["2"], at["3"]], [1, 2, 4, 8])
     answer = np.repeat([at["2"], at["2"], at["3"], -1], [1, 2, 4, 8])
-    found = shared_counts(h, truth, [answer, answer])
-    assert {node: int(found[i]) for node, i in at.items()} == {
+    result = shared_counts(h, truth, [answer, answer])
+    assert {node: int(result[i]) for node, i in at.items()} == {
         "r": 14,
         "a": 6,
         "b": 12,
@@ -306,16 +306,16 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
     records = read_study(study).records()
     results = Results(records)
     condition = next(c for c in results.scores if c.protocol == "fair")
-    found = node_accuracies(results.scores[condition], "hace", "cross_entropy", 0, rule)
-    assert found is not None
+    result = node_accuracies(results.scores[condition], "hace", "cross_entropy", 0, rule)
+    assert result is not None
     h = animals()
-    for method, share in (("hace", found.first), ("cross_entropy", found.second)):
+    for method, share in (("hace", result.first), ("cross_entropy", result.second)):
         runs = [
             r.run.predictions()
             for r in records
             if r.run and (r.key.method, r.stage, r.key.protocol) == (method, "final", "fair")
         ]
-        for name, value in zip(found.names, share, strict=True):
+        for name, value in zip(result.names, share, strict=True):
             right, total = 0, 0
             for run in runs:
                 for t, a, best in zip(run["truth"], run["answer"], run["level_correct"], strict=True):
@@ -323,14 +323,14 @@ def test_level_accuracy_by_loops(study: Path, rule: str) -> None:
                         total += 1
                         right += h.nodes[a] in _leaves_below(name) if rule == BY_LEVEL else best[0]
             assert value == pytest.approx(right / total)
-    gains = found.first - found.second
-    summary = found.summary("HACE", "cross-entropy")
+    gains = result.first - result.second
+    summary = result.summary("HACE", "cross-entropy")
     assert f"HACE matches or beats cross-entropy in {(gains >= 0).sum()} of {len(gains)}." in summary
     verb = "adds" if gains.mean() > 0 else "loses"
     assert f"On average over them it {verb} {abs(100 * gains.mean()):.1f} points." in summary
-    table = found.table("pets", "HACE", "cross-entropy")
-    assert sorted(r[0].text for r in table.rows) == sorted(found.names)
-    assert "most probable" in found.summary("", "") or rule == BY_LEVEL
+    table = result.table("pets", "HACE", "cross-entropy")
+    assert sorted(r[0].text for r in table.rows) == sorted(result.names)
+    assert "most probable" in result.summary("", "") or rule == BY_LEVEL
 
 
 @pytest.mark.slow

@@ -51,23 +51,23 @@ def test_a_loss_has_one_method_that_takes_labels_at_any_level() -> None:
 
 
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:
-    found = configurations("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
-    assert {configuration.key.labels for configuration in found} == {"", "80% top"}
-    assert {len(configuration.candidates) for configuration in found} == {10}
-    for configuration in found:
+    configs = configurations("mixed-labels", seeds=1, shares=(0, 80), coarse_to="top")
+    assert {configuration.key.labels for configuration in configs} == {"", "80% top"}
+    assert {len(configuration.candidates) for configuration in configs} == {10}
+    for configuration in configs:
         labels = configuration.config.data.labels
         drops = METHODS[configuration.key.method].drops
         assert labels == (
             LabelsConfig(0.8, to="top", drop=drops) if configuration.key.labels else LabelsConfig()
         )
-    whole = {configuration.key.method for configuration in found if not configuration.key.labels}
+    whole = {configuration.key.method for configuration in configs if not configuration.key.labels}
     assert whole == {
         "cross_entropy",
         "hace",
         "cross_entropy_paths",
         "cross_entropy_paths_0.5",
     }  # nothing to drop while all are known
-    assert {configuration.key.method for configuration in found if configuration.key.labels} == {
+    assert {configuration.key.method for configuration in configs if configuration.key.labels} == {
         *PRESETS["mixed-labels"].methods
     }
 
@@ -89,8 +89,8 @@ def test_few_and_wrong_labels() -> None:
 
 def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None:
     data = {"synthetic": DataConfig("synthetic-features", options={"classes": 6, "train": 10, "coarse": 0.5})}
-    found = configurations("mixed-labels", data, seeds=1, methods=("cross_entropy", "cross_entropy_drop"))
-    assert [(configuration.key.method, configuration.config.data.labels) for configuration in found] == [
+    configs = configurations("mixed-labels", data, seeds=1, methods=("cross_entropy", "cross_entropy_drop"))
+    assert [(configuration.key.method, configuration.config.data.labels) for configuration in configs] == [
         ("cross_entropy", LabelsConfig()), ("cross_entropy_drop", LabelsConfig(drop=True)),
     ]  # fmt: skip
 
@@ -224,7 +224,7 @@ def test_features_whose_labels_are_mixed_already(
 
 
 def records(folder: Path, skills: Mapping[tuple[str, LabelsConfig], float]) -> list[Record]:
-    found = []
+    results = []
     for (method, labels), skill in skills.items():
         drops = METHODS[method].drops
         for seed in (0, 1):
@@ -232,12 +232,12 @@ def records(folder: Path, skills: Mapping[tuple[str, LabelsConfig], float]) -> l
             base = config_of(method, None, seed, 1.0)
             known = replace(labels, drop=labels.drop or drops)
             config = replace(base, data=replace(base.data, labels=known))
-            found.append(Record(key, "final", 1.0, make_run(folder, animals(), config, "pets", skill, 200)))
-    return found
+            results.append(Record(key, "final", 1.0, make_run(folder, animals(), config, "pets", skill, 200)))
+    return results
 
 
-def mean(found: list[Record], method: str, labels: str) -> float:
-    return float(np.mean([r.top1 for r in found if (r.key.method, r.key.labels) == (method, labels)]))
+def mean(result: list[Record], method: str, labels: str) -> float:
+    return float(np.mean([r.top1 for r in result if (r.key.method, r.key.labels) == (method, labels)]))
 
 
 def card_of(question: LabelQuestion) -> Card:
@@ -246,7 +246,7 @@ def card_of(question: LabelQuestion) -> Card:
 
 def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
     half = LabelsConfig(0.5)
-    found = records(
+    result = records(
         tmp_path,
         {
             ("cross_entropy", LabelsConfig()): 6.0,
@@ -256,11 +256,11 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
             ("cross_entropy_drop", half): 1.0,
         },
     )
-    (question,) = label_questions(Results(found))
+    (question,) = label_questions(Results(result))
     card = card_of(question)
     assert card.answer == "Yes. Use the coarse labels, with conditional softmax."
     best, below, whole = (
-        mean(found, m, labels)
+        mean(result, m, labels)
         for m, labels in (
             ("conditional_softmax", half.text),
             ("cross_entropy_drop", half.text),
@@ -278,7 +278,7 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
     assert card.way is not None
     assert card.way.share == pytest.approx((best - below) / (whole - below))
     assert card.use == "conditional softmax"
-    ahead = f"{100 * (best - mean(found, 'cross_entropy', half.text)):.1f}"
+    ahead = f"{100 * (best - mean(result, 'cross_entropy', half.text)):.1f}"
     chosen = f"It was the best of 2 on test samples, {ahead} points ahead of cross-entropy."
     assert card.why == f"{chosen} Being chosen there overstates it."
     assert [[x for x, _ in panel.points] for panel in panels(question)] == [[0.0, 50.0]]
@@ -287,11 +287,11 @@ def test_use_or_drop_and_how_far_it_goes(tmp_path: Path) -> None:
 def test_drop_them_or_no_difference(tmp_path: Path) -> None:
     low = LabelsConfig(fine=1)
     alone = replace(low, drop=True)
-    found = records(
+    result = records(
         tmp_path,
         {("cross_entropy", alone): 4.0, ("cross_entropy", low): 1.0, ("conditional_softmax", low): 1.0},
     )
-    (question,) = label_questions(Results(found))
+    (question,) = label_questions(Results(result))
     card = card_of(question)
     assert card.answer == "No. Drop the coarse labels."
     assert (card.use, card.way) == ("", None)
@@ -299,7 +299,7 @@ def test_drop_them_or_no_difference(tmp_path: Path) -> None:
     assert decision.question == "1 label per class, the others known only to their parent"
     assert (decision.second, decision.words) == ("cross-entropy", "clear loss")
     assert card.lines == (
-        f"1 label per class: cross-entropy reaches {100 * mean(found, 'cross_entropy', alone.text):.1f}%.",
+        f"1 label per class: cross-entropy reaches {100 * mean(result, 'cross_entropy', alone.text):.1f}%.",
     )
     same = records(
         tmp_path / "same",
@@ -316,11 +316,11 @@ def test_wrong_labels_are_asked_about_the_reference(tmp_path: Path) -> None:
         ("cross_entropy", wrong): 1.0,
         ("conditional_softmax", wrong): 5.0,
     }
-    found = records(tmp_path, known)
-    (question,) = label_questions(Results(found))
+    result = records(tmp_path, known)
+    (question,) = label_questions(Results(result))
     card = card_of(question)
     (decision,) = card.decisions
-    gain = mean(found, "conditional_softmax", wrong.text) - mean(found, "cross_entropy", wrong.text)
+    gain = mean(result, "conditional_softmax", wrong.text) - mean(result, "cross_entropy", wrong.text)
     assert decision.estimate == pytest.approx(gain)
     assert card.heads[1] == "conditional softmax minus cross-entropy"
     assert card.answer == "Yes. Use conditional softmax instead of cross-entropy."
@@ -388,11 +388,11 @@ def test_held_out_samples_choose_the_best_method_and_test_samples_do_not(tmp_pat
 
 
 def test_other_studies_have_no_such_section(tmp_path: Path) -> None:
-    found = records(
+    result = records(
         tmp_path, {("cross_entropy", LabelsConfig()): 2.0, ("conditional_softmax", LabelsConfig()): 3.0}
     )
-    assert label_blocks(Results(found), draw=False) == []
-    assert "use" not in results_text(Results(found)).split("\n")[0]
+    assert label_blocks(Results(result), draw=False) == []
+    assert "use" not in results_text(Results(result)).split("\n")[0]
 
 
 def lonely(tmp_path: Path) -> list[str]:
@@ -434,9 +434,9 @@ def test_results_over_the_classes_that_have_siblings(
     }  # fmt: skip
     for record in (r for r in results.records if r.stage == "final"):
         assert record.run is not None
-        found, h = record.run.predictions(), record.run.hierarchy
-        cats = np.isin(found["truth"], [h.index("lynx"), h.index("ocelot")])
-        expected = (found["answer"] == found["truth"])[cats].mean()
+        result, h = record.run.predictions(), record.run.hierarchy
+        cats = np.isin(result["truth"], [h.index("lynx"), h.index("ocelot")])
+        expected = (result["answer"] == result["truth"])[cats].mean()
         column = "top-1, classes with siblings"
         assert table.loc[(record.key.labels, record.key.seed), column] == pytest.approx(expected)
     capsys.readouterr()
@@ -468,9 +468,9 @@ def test_held_out_samples_are_judged_by_true_and_by_known_labels(tmp_path: Path)
         run = probe(config, tmp_path / "again")
         answers = run.predictions()["answer"]
         assert (task.val_known != task.val.nodes).any()
-        found = record.run.result["metrics"]["leaves"]
-        assert found["top-1"] == pytest.approx((answers == task.val.nodes).mean())
-        assert found[KNOWN_TOP1] == pytest.approx((answers == task.val_known).mean())
+        result = record.run.result["metrics"]["leaves"]
+        assert result["top-1"] == pytest.approx((answers == task.val.nodes).mean())
+        assert result[KNOWN_TOP1] == pytest.approx((answers == task.val_known).mean())
 
 
 @pytest.mark.parametrize("by", ["truth", "labels"])
@@ -481,8 +481,8 @@ def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> No
     )[0]
     searched = []
     for place, config in enumerate(configuration.search()[::2]):
-        found = {"top-1": metrics["truth"][place], KNOWN_TOP1: metrics["labels"][place]}
-        run: Any = SimpleNamespace(config=config, status="finished", result={"metrics": {"leaves": found}})
+        results = {"top-1": metrics["truth"][place], KNOWN_TOP1: metrics["labels"][place]}
+        run: Any = SimpleNamespace(config=config, status="finished", result={"metrics": {"leaves": results}})
         searched.append(Record(configuration.key, "search", config.lr, run))
     chosen, _ = choose(replace(configuration, candidates=configuration.candidates[::2]), searched)
     assert chosen is not None
@@ -499,18 +499,18 @@ def test_rates_are_chosen_by_what_is_asked(by: Literal["truth", "labels"]) -> No
 def test_few_labels_get_as_many_steps_as_many(tmp_path: Path) -> None:
     study = plants(tmp_path, "low-shot", methods=("cross_entropy",), rates=(4.0,), decays=(0.0,), fine=(2,))
     study = replace(study, settings={"steps": 24, "batch_size": 7})
-    found = {r.key.labels: r.run.result["train"] for r in study.run().records if r.run is not None}
-    assert {labels: train["samples"] for labels, train in found.items()} == {
+    results = {r.key.labels: r.run.result["train"] for r in study.run().records if r.run is not None}
+    assert {labels: train["samples"] for labels, train in results.items()} == {
         "": 98, "2 a class": 14, "2 a class + parent": 98,
     }  # fmt: skip
-    steps = {labels: train["epochs"] * -(-train["samples"] // 7) for labels, train in found.items()}
+    steps = {labels: train["epochs"] * -(-train["samples"] // 7) for labels, train in results.items()}
     assert steps == {"": 28, "2 a class": 24, "2 a class + parent": 28}  # whole epochs
 
 
 def test_the_papers_rates_follow_from_a_base_rate() -> None:
     place = {"features": {"cifar100": "f.npz"}, "base_rate": 3e-3, "methods": ("cross_entropy", "hace")}
-    found = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).configurations
-    seed = [configuration for configuration in found if configuration.key.seed == 0]
+    result = make_plan({"paper-probe": STUDIES["paper-probe"]}, Choices(**place)).configurations
+    seed = [configuration for configuration in result if configuration.key.seed == 0]
     assert sorted(
         configuration.rates[0] / 3e-3 for configuration in seed if configuration.key.method == "cross_entropy"
     ) == pytest.approx([0.2, 0.5, 0.7, 1])

@@ -67,7 +67,7 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
     assert set(pairs.values()) == {10}
     assert len(pairs) == 18
     for dataset, model in pairs:
-        found = [
+        results = [
             (c.key.method, c.key.dilution, c.key.pairing, *c.rates)
             for c in configurations
             if (c.key.dataset, c.key.model) == (dataset, model)
@@ -77,7 +77,7 @@ def test_the_papers_end_to_end_grid_is_ten_runs_for_each_of_18_pairs() -> None:
             for method, diluted in (("hace", True), ("cross_entropy", False))
             for run in fixed_runs(diluted, RECIPES[model].lr)
         ]
-        assert sorted(map(str, found)) == sorted(map(str, runs))
+        assert sorted(map(str, results)) == sorted(map(str, runs))
     assert all(c.search() == [] and c.final(c.candidates[0]).evaluate == "test" for c in configurations)
 
 
@@ -121,12 +121,12 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
         for m in {c.key.method for c in configurations}
     }
     assert all(
-        found == set(range(ALL[name].seeds_on(configurations[0].key.dataset))) for found in seeds.values()
+        result == set(range(ALL[name].seeds_on(configurations[0].key.dataset))) for result in seeds.values()
     )
     if ALL[name].kind == "probe":
         decays = len(ALL[name].decays) or 1
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))
-        assert {rates for found in by_model.values() for rates in found} == {grid}
+        assert {rates for result in by_model.values() for rates in result} == {grid}
         assert decays > 1 or name == "demo" or grid == FAIR_RATES  # the demo has less time
 
 
@@ -148,11 +148,11 @@ def test_a_loss_has_its_cells_dilution_and_the_shuffled_tree_its_seed() -> None:
 
 def test_methods_with_a_head_of_their_own_start_at_random() -> None:
     """A hyperbolic head cannot start from zeros; all else is as for the other methods."""
-    found = plan(
+    result = plan(
         "methods", settings={"start": "zeros"}, methods=("hace", "hace_poincare", "class_embedding")
     ).configurations
     plain, bent, cosine = (
-        next(c for c in found if c.key.method == m) for m in ("hace", "hace_poincare", "class_embedding")
+        next(c for c in result if c.key.method == m) for m in ("hace", "hace_poincare", "class_embedding")
     )
     assert (plain.config.start, bent.config.start) == ("zeros", "auto")  # type: ignore[attr-defined]
     assert (plain.config.head.ball, bent.config.head.ball) == (None, PoincareBall())
@@ -160,10 +160,10 @@ def test_methods_with_a_head_of_their_own_start_at_random() -> None:
 
 
 def test_choices_shrink_a_study() -> None:
-    found = plan(
+    result = plan(
         "fair-probe", only={"method": "hace,cross_entropy", "dataset": "cifar100"}, seeds=2
     ).configurations
-    assert {(c.key.method, c.key.dataset, c.key.seed) for c in found} == {
+    assert {(c.key.method, c.key.dataset, c.key.seed) for c in result} == {
         (m, "cifar100", s) for m in ("hace", "cross_entropy") for s in (0, 1)
     }
     for scale, epochs, warmup in ((0.1, 30, 3), (0.001, 1, 0)):
@@ -173,12 +173,12 @@ def test_choices_shrink_a_study() -> None:
 
 
 def test_data_of_ones_own_need_an_option_only() -> None:
-    found = make_plan(
+    result = make_plan(
         find_presets("fair-probe", ALL), Choices(features={"birds": "b.npz"}, hierarchy={"birds": "t.csv"})
     )
-    assert {c.key.dataset for c in found.configurations} == {"birds"}
-    assert found.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
-    assert found.data["birds", "probe"].name == "features"
+    assert {c.key.dataset for c in result.configurations} == {"birds"}
+    assert result.missing == tuple(f"--features {name}=" for name in PAPER_DATASETS)
+    assert result.data["birds", "probe"].name == "features"
     images = make_plan(
         find_presets("fair-end-to-end", ALL),
         Choices(**BIRDS, only={"model": "resnet18"}),
@@ -216,8 +216,8 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
         coarse_to="the genus",
     )
     assert choices.command("fair-probe controls") == (
-        "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,cross_entropy --rates 0.5,2 "
-        "--widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
+        "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,cross_entropy "
+        "--rates 0.5,2 --widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
     )
     assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("demo")
 
