@@ -417,9 +417,9 @@ def _plain(value: Any) -> Any:
 
 def _replace(path: Path, rows: list[dict[str, Any]]) -> None:
     """Write these rows; those of datasets that are not among them stay."""
-    kept = _read(path) if path.exists() else []
+    existing = _read(path) if path.exists() else []
     new = {row["data"] for row in rows}
-    result = [row for row in kept if row["data"] not in new] + rows
+    result = [row for row in existing if row["data"] not in new] + rows
     _write(path, sorted(result, key=lambda row: list(SETS).index(row["data"])))
 
 

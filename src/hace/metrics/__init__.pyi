@@ -106,7 +106,7 @@ def level_accuracy(
 class LevelAccuracy(RatioMetric):
     """:func:`hace.metrics.level_accuracy`, streaming.
 
-    A dict by level; with ``level``, a depth or a name, that level's value, as ``log_dict`` of Lightning needs it.
+    A dict by level; with ``level``, a depth or name, its value, as Lightning's ``log_dict`` needs it.
     """
 
 def hierarchical_prf(
@@ -206,7 +206,7 @@ def brier_score(
 class BrierScore(RatioMetric):
     """:func:`hace.metrics.brier_score`, streaming.
 
-    A dict by level; with ``level``, a depth or a name, that level's value, as ``log_dict`` of Lightning needs it.
+    A dict by level; with ``level``, a depth or name, its value, as Lightning's ``log_dict`` needs it.
     """
 
 def log_likelihood(
@@ -223,7 +223,7 @@ def log_likelihood(
 class LogLikelihood(RatioMetric):
     """:func:`hace.metrics.log_likelihood`, streaming.
 
-    A dict by level; with ``level``, a depth or a name, that level's value, as ``log_dict`` of Lightning needs it.
+    A dict by level; with ``level``, a depth or name, its value, as Lightning's ``log_dict`` needs it.
     """
 
 def guaranteed_answers(
@@ -245,8 +245,8 @@ def guaranteed_answers(
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
         >>> p = np.array([[0.5, 0.3, 0.2]] * 10 + [[0.1, 0.1, 0.8]] * 29)
         >>> sure = guaranteed_threshold(p, [1] * 10 + [2] * 29, h, accuracy=0.9, kind="probs")
-        >>> found = metrics.guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
-        >>> round(found.specificity.item(), 3), found.false.item()
+        >>> measured = metrics.guaranteed_answers(p[9:11], [1, 2], h, sure, kind="probs")  # dog, cat
+        >>> round(measured.specificity.item(), 3), measured.false.item()
         (0.685, 0.0)
     """
 
