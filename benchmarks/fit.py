@@ -3,16 +3,16 @@
     python benchmarks/fit.py DATA --out evidence/results/fit/runs.csv [--splits 10] [--only cub200]
     python benchmarks/fit.py DATA --out evidence/results/fit/runs.csv --table
 
-Every split deals all samples anew: half train, a fifth calibrate, the rest test; of frog calls, a third of the recordings each. All
-three methods train on the same samples. Labels: all of them; 80% known to the parent of their class only; five per class, the
-rest known to the parent. Logistic regression is LogisticRegressionCV(Cs=5, cv=3), which drops samples whose class is not known; it
-and HACEClassifier see standardised features where these are measurements. Calibration and test samples keep their classes.
+Every split deals all samples anew: half train, a fifth calibrate, the rest test; of frog calls, a third of the recordings each.
+All three methods train on the same samples. Labels: all of them; 80% known to the parent of their class only; five per class,
+the rest known to the parent. Logistic regression is LogisticRegressionCV(Cs=5, cv=3), which drops samples whose class is not
+known; it and HACEClassifier see standardised features where these are measurements. Calibration and test samples keep their
+classes.
 
-A row is written when its split is done, and the same command goes on with what is missing; all datasets have one split before any
-has the next. --table summarises what there is:
-top-1 in % with standard errors over splits, the lead of hace.fit over the better of the other two, the share of false answers at
-a guaranteed 95%, how often hace.fit chose a use of the taxonomy, and how often that was worse on test samples than the
-cross-entropy it was judged against.
+A row is written when its split is done, and the same command goes on with what is missing; all datasets have one split before
+any has the next. --table summarises what there is: top-1 in % with standard errors over splits, the lead of hace.fit over the
+better of the other two, the share of false answers at a guaranteed 95%, how often hace.fit chose a use of the taxonomy, and how
+often that was worse on test samples than the cross-entropy it was judged against.
 """
 
 from __future__ import annotations

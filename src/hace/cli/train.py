@@ -69,8 +69,8 @@ def train(
         out: The run directory: new, or of the same run, which is then resumed.
         preset: A recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
         config: Settings in YAML or JSON, such as the config.json of a run.
-        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one advised for
-            the labels, cross-entropy, or over path sums where some are coarse).
+        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one advised
+            for the labels, cross-entropy, or over path sums where some are coarse).
         restart: Start over instead of resuming from a checkpoint.
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.

@@ -32,7 +32,7 @@ from hace.losses.advice import ADVICE, Advice
 from hace.metrics.intervals import Interval, interval
 
 DROP, USE = "drop", "balanced"
-_KEPT = 20  # choices in the cache
+_MOST_CACHED = 20  # choices in the cache
 _VERSION = 2  # of what the cache holds; bump it when results change
 MOST = 20_000  # samples that a choice looks at: more would not change it
 
@@ -140,8 +140,8 @@ def simplest(trials: list[Trial], groups: np.ndarray | None) -> Trial:
 
 
 def _best_of(trials: list[Trial], coarse: str) -> Trial | None:
-    found = [trial for trial in trials if trial.coarse == coarse]
-    return max(found, key=lambda trial: trial.judged.accuracy, default=None)
+    eligible = [trial for trial in trials if trial.coarse == coarse]
+    return max(eligible, key=lambda trial: trial.judged.accuracy, default=None)
 
 
 def _difference(first: Trial, second: Trial, groups: np.ndarray | None) -> Interval:
@@ -166,7 +166,7 @@ def cache_of_choices() -> Path | None:
         by_age = sorted(folder.iterdir(), key=os.path.getmtime, reverse=True)
     except (OSError, RuntimeError):  # RuntimeError: there is no home
         return None
-    for old in by_age[_KEPT:]:
+    for old in by_age[_MOST_CACHED:]:
         shutil.rmtree(old, ignore_errors=True)
     return folder
 
@@ -191,9 +191,9 @@ class Judgements:
         if self._folder is None:
             return cross.judge(candidate)
         path = self._folder / f"{re.sub('[^a-z0-9.]+', '-', name)}.npz"
-        found = self._read(path, candidate, cross)
-        if found is not None:
-            return found
+        cached = self._read(path, candidate, cross)
+        if cached is not None:
+            return cached
         judged = cross.judge(candidate)
         tried = np.array(list(judged.tried.items()))
         content = io.BytesIO()

@@ -158,7 +158,7 @@ class CrossValidation:
         for step in (-_STEP, _STEP):  # less decay first, then more
             while _LEAST <= best + step <= _MOST and (more := losses_of(best + step)).mean() < least.mean():
                 best, least = best + step, more
-        for exponent in sorted(found, key=lambda exponent: abs(exponent - USUAL)):
+        for exponent in sorted(answers_by_decay, key=lambda exponent: abs(exponent - USUAL)):
             behind = losses_of(exponent) - least
             if behind.mean() <= standard_error(behind, groups):
                 best = exponent

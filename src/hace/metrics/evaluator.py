@@ -1,8 +1,8 @@
 """All metrics of a model in one pass: chunks of scores in, an :class:`Evaluation` out.
 
-Four classes, each one idea: :class:`Evaluator` reads chunks of scores; :class:`SampleStatistics` holds a few numbers for each sample;
-:class:`Evaluation` is what follows from them; :class:`Comparison` holds a second model beside the first. :func:`evaluate` does all
-that `hace evaluate` does.
+Four classes, each one idea: :class:`Evaluator` reads chunks of scores; :class:`SampleStatistics` holds a few numbers for each
+sample; :class:`Evaluation` is what follows from them; :class:`Comparison` holds a second model beside the first.
+:func:`evaluate` does all that `hace evaluate` does.
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ class Evaluator:
             self._calibrated = [SampleStatistics.joined(self._calibrated)]
             calibrated = self._evaluation_of(self._calibrated[0])
         self._raw = [SampleStatistics.joined(self._raw)]
-        found = self._evaluation_of(self._raw[0])
-        return replace(found, calibrated=calibrated, temperature=self.temperature, **about)
+        evaluation = self._evaluation_of(self._raw[0])
+        return replace(evaluation, calibrated=calibrated, temperature=self.temperature, **about)
 
     def _evaluation_of(self, samples: SampleStatistics) -> Evaluation:
         return Evaluation(
@@ -328,13 +328,13 @@ def evaluate(
         raise DataError(f"names must have one entry per sample. Got {len(names)} for {len(truth)} samples.")
     named = None if names is None else np.array([str(each) for each in names], dtype=object)
     depth = None if level is None else hierarchy.level_index(level)
-    found = evaluator.evaluation(name=name, level=depth, groups=grouped, names=named)
+    evaluation = evaluator.evaluation(name=name, level=depth, groups=grouped, names=named)
     if inside is not None:
         classes = int(subset_mask(hierarchy, options["subset"])[hierarchy.leaf_nodes].sum())
-        found = replace(found, subset=(classes, int((~inside).sum())), only_subset=only_subset)
-        found = found.of_samples(inside) if only_subset else found
+        evaluation = replace(evaluation, subset=(classes, int((~inside).sum())), only_subset=only_subset)
+        evaluation = evaluation.of_samples(inside) if only_subset else evaluation
     if compare is None:
-        return found
+        return evaluation
     if not isinstance(compare, Evaluation):
         compare = evaluate(
             compare,
@@ -348,7 +348,7 @@ def evaluate(
             groups=groups,
             **options,
         )
-    return compared(found, compare)
+    return compared(evaluation, compare)
 
 
 def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterator[Any]:
