@@ -253,9 +253,9 @@ def test_raw_counts_are_noticed() -> None:
         hace.anndata.fit(counts, "type", ONTOLOGY, held_out=0)
 
 
-def test_a_model_that_cannot_be_calibrated_answers_by_thresholds() -> None:
-    with pytest.warns(UserWarning, match=r"makes no guarantees.* target must differ from the best output"):
-        model = hace.anndata.fit(cells(60, noise=0.01), "type", ONTOLOGY)
+def test_a_model_that_is_always_right_keeps_its_temperature_and_makes_guarantees() -> None:
+    model = hace.anndata.fit(cells(60, noise=0.01), "type", ONTOLOGY)
+    assert model.temperature_ == 1.0
     query = cells(30, seed=9, noise=0.01)
     hace.anndata.annotate(query, model, threshold=0.5)
     assert list(query.obs["hace"].astype(object)) == list(query.obs["type"])

@@ -422,3 +422,18 @@ def test_messages_name_rows_of_the_file_and_only_what_is_in_them(
     np.save(tmp_path / "z.npy", z)
     assert cli.main([*words, "--subset", "husky,beagle"]) == 2
     assert f"1 of {(y != 2).sum()} rows break this rule; the first is row {row}." in capsys.readouterr().err
+
+
+def test_a_model_that_is_always_right_keeps_temperature_1(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scores, labels = np.eye(6, dtype=np.float32)[np.arange(60) % 6] * 9, np.arange(60) % 6
+    np.save(tmp_path / "z.npy", scores)
+    np.save(tmp_path / "y.npy", labels)
+    Path(tmp_path / "tree.csv").write_text(
+        "parent,child\n" + "".join(f"g{i // 2},c{i}\n" for i in range(6)), encoding="utf-8"
+    )
+    words = ["calibrate", "--scores", f"{tmp_path}/z.npy", "--labels", f"{tmp_path}/y.npy"]
+    words += ["--hierarchy", f"{tmp_path}/tree.csv", "--out", f"{tmp_path}/c.json", "--accuracy", "0.8"]
+    assert cli.main(words) == 0
+    assert "temperature 1, left at 1: the best answer is right in all 20" in capsys.readouterr().out

@@ -188,13 +188,20 @@ def in_groups(guarantee: GuaranteedThreshold) -> str:
     return f"in at least {share:g} of new groups{that}, "
 
 
+def _about_temperature(temperature: float, fitted: str) -> str:
+    """Where a fitted temperature comes from, and what it says about the scores."""
+    if temperature == 1.0:
+        return f"left at 1: the best answer is right in all {fitted} set aside to fit it"
+    sure = "over-confident" if temperature > 1 else "under-confident"
+    return f"fitted on {fitted}: raw scores are {sure}"
+
+
 def calibration_text(calibration: Calibration) -> str:
     """A calibration, for a person."""
     how, further, unit = "as given", "", "samples" if calibration.pool is None else "groups"
     if calibration.temperature_samples:
-        sure = "over-confident" if calibration.temperature > 1 else "under-confident"
         fitted = f"{calibration.temperature_samples:,} of the {calibration.split} {unit}"
-        how, further = f"fitted on {fitted}: raw scores are {sure}", "further "
+        how, further = _about_temperature(calibration.temperature, fitted), "further "
     lines = [f"temperature {calibration.temperature:.4g}, {how}", ""]
     first = calibration.thresholds[0]
     of_groups = f" in {first.num_groups:,} groups, about new groups" if first.num_groups is not None else ""

@@ -21,7 +21,7 @@ from hace.decisions.frequencies import class_labels, estimate_frequencies, match
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.shift import Profile
-from hace.decisions.temperature import fit_temperature
+from hace.decisions.temperature import AlwaysRightError, fit_temperature
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, write_whole
@@ -390,7 +390,11 @@ def _one_truth(truth: np.ndarray, names: np.ndarray, places: np.ndarray) -> np.n
 def temperature_of_part(
     scores: Scores, truth: np.ndarray, groups: np.ndarray | None, share: int, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
-    """A temperature fitted on one of ``share`` samples, or groups of them, and (S,) which samples these are."""
+    """A temperature fitted on one of ``share`` samples, or groups of them, and (S,) which samples these are.
+
+    Samples in which the truth always comes first say only that smaller is better; then the temperature is 1. They stay apart
+    from the rest, because they chose it.
+    """
     units = np.arange(len(truth)) if groups is None else group_places(groups, len(truth))[1]
     order = rng.permutation(int(units.max(initial=-1)) + 1)
     fits = np.isin(units, order[: len(order) // share])
@@ -403,6 +407,8 @@ def temperature_of_part(
             kind=scores.kind,
             outputs=scores.outputs,
         )
+    except AlwaysRightError:
+        return 1.0, fits
     except DataError as error:
         raise DataError(
             f"No temperature fits the {fits.sum()} of {len(truth)} calibration samples set aside for it: {error} Give "

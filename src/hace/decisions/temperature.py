@@ -27,6 +27,10 @@ _LARGEST = 1e200  # difference of two scores: beyond it sums overflow, and no te
 _PER_DECADE = 8  # points of the grid, where the likelihood may have several maxima
 
 
+class AlwaysRightError(DataError):
+    """The truth comes first in every sample, so every smaller temperature is better."""
+
+
 def fit_temperature(
     scores: Any,
     target: Any,
@@ -54,8 +58,9 @@ def fit_temperature(
         T: above 1 for an over-confident model, below 1 for an under-confident one.
 
     Raises:
-        DataError: no temperature is best: no samples; scores that say nothing about the truths, such as constant ones
-            (T would be infinite); the truth always first (T would be 0); a truth of probability 0.
+        AlwaysRightError: the truth always comes first, so T would be 0.
+        DataError: no temperature is best for another reason: no samples; scores that say nothing about the truths, such as
+            constant ones (T would be infinite); a truth of probability 0.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
@@ -74,7 +79,7 @@ def fit_temperature(
     zero, infinity = likelihood.at_zero, likelihood.at_infinity  # of b: T infinite, and T = 0
     margin = 1e-12 * max(1.0, zero)
     if infinity < zero - margin and infinity <= least + margin:
-        raise DataError(
+        raise AlwaysRightError(
             f"target must differ from the best output in some sample. In all {likelihood.samples} the truth comes first, so "
             "every smaller temperature is better. Calibrate on more samples (--validation holds them out), or keep T = 1."
         )
