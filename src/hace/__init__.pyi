@@ -23,8 +23,8 @@ from hace.decisions import guaranteed_threshold as guaranteed_threshold
 from hace.decisions import predict as predict
 from hace.decisions.calibration import calibrate_scores as calibrate_scores
 from hace.decisions.check import check as check
+from hace.decisions.nearness import nearest_similarity as nearest_similarity
 from hace.decisions.shift import Profile as Profile
-from hace.decisions.shift import nearest_similarity as nearest_similarity
 from hace.draw import draw_hierarchy as draw_hierarchy
 from hace.environment import show_config as show_config
 from hace.errors import ConfigError as ConfigError

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+from cyclopts import Parameter
+
 from hace.cli.engine import Words, more
 from hace.errors import ConfigError
 from hace.files.allocator import keep_freed_memory
@@ -19,6 +21,7 @@ def fit(
     label: Words = (),
     split: str | None = None,
     groups: str | None = None,
+    place: Annotated[Path | None, Parameter(name="--for")] = None,
     text: str | None = None,
     image: str | None = None,
     features: Words = (),
@@ -39,6 +42,7 @@ def fit(
       hace fit titles.csv --text title --hierarchy shop.csv   a column of texts
       hace fit measurements.parquet --groups site             numbers; guarantees are then about new sites
       hace fit features.npz --hierarchy taxonomy.csv
+      hace fit photos --for new-photos                        held-out photos that stand for those where it will be used
       hace fit cells.h5ad --label cell_type --hierarchy cl-basic.obo --groups donor
 
     Then: hace predict photos.hace new-photos --accuracy 0.95, and hace serve photos.hace.
@@ -56,6 +60,8 @@ def fit(
         split: The column that says train, val or test (default: found by name, else samples are held out).
         groups: The column of groups that no split may cut; time: photos without a gap of a minute; sequence: runs in the order
             of the data; none: samples one by one.
+        place: Unlabelled samples from where the model will be used: guarantees are then made for samples as unlike the
+            training samples as these are.
         text: The column of texts.
         image: The column with paths of photos.
         features: The columns of features (default: all numbers).
@@ -88,6 +94,7 @@ def fit(
             label=label or None,
             split=split,
             groups=False if groups == "none" else groups,
+            new=place,
             text=text,
             image=image,
             features=features or None,

@@ -1,8 +1,8 @@
 """Whether new samples look like the calibration samples, as far as that can be seen without labels.
 
 A :class:`Profile` holds what can be seen: the confidence of each sample, its best class and, with features, the similarity to
-the nearest training sample. The last is the best alarm where a guarantee was calibrated on a random hold-out: held-out samples
-that have a twin among the training samples are nearer to them than new samples are.
+the nearest training sample (:mod:`hace.decisions.nearness`). The last is the best alarm where a guarantee was calibrated on a
+random hold-out: held-out samples that have a twin among the training samples are nearer to them than new samples are.
 
 :func:`compare_profiles` tests that calibration units and new units, samples or groups, are exchangeable. Confidence and
 similarity count with the greatest distance between the two distributions (Kolmogorov and Smirnov), the best classes with
@@ -63,7 +63,7 @@ class Profile:
         Args:
             scores: (S, n) over the leaves or (S, N) over the nodes.
             hierarchy: The hierarchy.
-            similarity: (S,) from :func:`nearest_similarity`.
+            similarity: (S,) from :func:`hace.nearest_similarity`.
             groups: (S,) the group of each sample.
             kind: See :func:`hace.predict`.
             outputs: See :func:`hace.predict`.
@@ -110,48 +110,6 @@ class Profile:
         if len({column.shape for column in made.values() if column is not None}) != 1:
             raise DataError("The columns of a profile must have one length. Calibrate again.")
         return cls(**made)  # type: ignore[arg-type]
-
-
-def nearest_similarity(training: np.ndarray, samples: np.ndarray) -> np.ndarray:
-    """(S,) the cosine of each sample and the training sample nearest to it.
-
-    Args:
-        training: (M, F) features of the training samples.
-        samples: (S, F) features of the new ones.
-
-    Example:
-        >>> nearest_similarity(np.array([[1.0, 0.0], [0.0, 1.0]]), np.array([[2.0, 0.0], [1.0, 1.0]])).round(2).tolist()
-        [1.0, 0.71]
-    """
-    known, new = _unit_rows("training", training), _unit_rows("samples", samples)
-    if known.shape[1] != new.shape[1] or not len(known):
-        raise DataError(
-            f"training must hold samples with {new.shape[1]} features, as the new ones have. Got shape {known.shape}."
-        )
-    step = max(1, _BLOCK // len(known))
-    parts = [(new[i : i + step] @ known.T).max(axis=1) for i in range(0, len(new), step)]
-    return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)
-
-
-def _unit_rows(name: str, features: np.ndarray) -> np.ndarray:
-    rows = np.asarray(features, dtype=np.float32)
-    if rows.ndim != 2 or not np.isfinite(rows).all():
-        raise DataError(
-            f"{name} must be a table of finite features, one row per sample. Got shape {rows.shape}."
-        )
-    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-
-
-def similarity_alarm(held_out: np.ndarray, new: np.ndarray) -> float:
-    """How far held-out samples are from standing for new ones, from 0 to 1: the distance between the distributions of their
-    similarity to the nearest training sample (Kolmogorov and Smirnov).
-
-    Near 0, a guarantee calibrated on the held-out samples can be expected to hold on the new ones. A random hold-out of
-    photos in bursts had 0.4, and broke its guarantee fivefold.
-    """
-    from scipy.stats import ks_2samp
-
-    return float(np.asarray(ks_2samp(held_out, new))[0])
 
 
 @dataclass(frozen=True)

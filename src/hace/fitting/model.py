@@ -173,7 +173,7 @@ class Model:
                 raise ConfigError(f"New data must be features, as in training. Got {given.kind}.")
             given = encoded(given, self.encoder)
         nodes = _same_nodes(given.nodes, given.hierarchy, self.hierarchy)
-        x = self._aligned(given.x, given.features)
+        x = aligned(given.x, given.features, self.feature_names, self.classifier.n_features_in_)
         with _names_compared():
             log_q = self.classifier.predict_node_log_proba(x)
         forms: dict[str, Any] = {"kind": "node_log_probs", "labels": "nodes", "groups": given.groups}
@@ -181,28 +181,19 @@ class Model:
 
     def features(self, new: Any) -> tuple[Any, list[str], dict[int, str]]:
         """The features of new samples that can be read, what all are called, and why some cannot be read, by their place."""
-        if self.encoder is not None:
-            x, names, broken = self.encoder(new)
-            return x, names, {place: reason for place, _, reason in broken}
-        samples = inputs.read_unlabelled(new, self.feature_names)
-        return self._aligned(samples.x, samples.features), list(samples.names), {}
+        return new_features(new, self.encoder, self.feature_names, self.classifier.n_features_in_)
 
-    def _aligned(self, x: Any, names: Sequence[str] | None) -> Any:
-        """Features in the order of the training."""
-        known = self.feature_names
-        if known is not None and names is not None and list(names) != known:
-            place = {name: i for i, name in enumerate(names)}
-            missing = [name for name in known if name not in place]
-            if missing:
-                raise DataError(
-                    f"New data must have the {len(known):,} features of the training. {len(missing):,} are missing: "
-                    f"{listed(missing)}."
-                )
-            x = x[:, [place[name] for name in known]]
-        width = self.classifier.n_features_in_
-        if x.shape[1] != width:
-            raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
-        return x
+    def similarity(self, new: Any) -> np.ndarray:
+        """(M,) how near new samples are to the training samples: the cosine to the nearest one, for all that can be read.
+
+        Args:
+            new: samples in any form that `hace.fit` takes, labels not needed.
+        """
+        if self.classifier._nearness is None:
+            raise ConfigError(
+                "similarity needs the training samples, which the model does not have: its features are sparse."
+            )
+        return self.classifier._nearness.similarity(self.features(new)[0])
 
     def named(self, file: str) -> Model:
         """The same model; lines, page and commands name this file."""
@@ -236,6 +227,40 @@ class Model:
                 name: torch.from_numpy(v.astype(np.int64)) for name, v in zip(_TESTED, columns, strict=True)
             }
         write_tensors(tensors, document, Path(path))
+
+
+def new_features(
+    new: Any, encoder: Encoder | None, known: Sequence[str] | None, width: int
+) -> tuple[Any, list[str], dict[int, str]]:
+    """The features of new samples that can be read, what all are called, and why some cannot be read, by their place.
+
+    Args:
+        new: samples in any form that `hace.fit` takes, labels not needed.
+        encoder: what makes features of photos or texts; None: new data are features.
+        known: the names of the features in training; None where they have none.
+        width: how many features there were.
+    """
+    if encoder is not None:
+        x, names, broken = encoder(new)
+        return x, names, {place: reason for place, _, reason in broken}
+    found = inputs.read_unlabelled(new, None if known is None else list(known))
+    return aligned(found.x, found.features, known, width), list(found.names), {}
+
+
+def aligned(x: Any, names: Sequence[str] | None, known: Sequence[str] | None, width: int) -> Any:
+    """Features in the order of the training."""
+    if known is not None and names is not None and list(names) != list(known):
+        place = {name: i for i, name in enumerate(names)}
+        missing = [name for name in known if name not in place]
+        if missing:
+            raise DataError(
+                f"New data must have the {len(known):,} features of the training. {len(missing):,} are missing: "
+                f"{listed(missing)}."
+            )
+        x = x[:, [place[name] for name in known]]
+    if x.shape[1] != width:
+        raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
+    return x
 
 
 @contextmanager

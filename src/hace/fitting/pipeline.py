@@ -6,16 +6,19 @@ import itertools
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hace.errors import ConfigError
+from hace.decisions.nearness import Nearness
+from hace.errors import ConfigError, DataError
 from hace.fitting import encoding
 from hace.fitting.choice import cache_of_choices, choose
 from hace.fitting.inputs import Columns, Given, check_enough, read
-from hace.fitting.model import Model, Tested
+from hace.fitting.model import Model, Tested, new_features
+from hace.fitting.place_of_use import split_for
 from hace.fitting.progress import Display
 from hace.fitting.splits import split_samples
 from hace.fitting.training import Training, View
@@ -33,6 +36,7 @@ def fit(
     label: str | Sequence[str] | None = None,
     split: Any = None,
     groups: Any = None,
+    new: Any = None,
     features: Sequence[str] | None = None,
     image: str | None = None,
     text: str | None = None,
@@ -56,6 +60,8 @@ def fit(
         split: column or array that says train, val or test; None: found by name, else samples are held out.
         groups: column or array of groups that no split may cut, such as sites or donors; "time": photos without a gap of a
             minute between them; "sequence": runs in the order of the data; False: none.
+        new: unlabelled samples from where the model will be used, in any form of `data`: held-out samples are then chosen, and
+            those that calibrate drawn, to be as similar to the training samples as these are, so that guarantees speak of them.
         features: columns of features; None: all numbers.
         image: column with paths of photos; None: found by name.
         text: column of texts; None: found by name.
@@ -97,7 +103,8 @@ def fit(
             raise ConfigError(
                 "model and checkpoint must come with photos or texts. Got features. Leave them out."
             )
-        fitted_model = fitted(given, encoder, seed=seed, progress=report_progress)
+        place = None if new is None else _place(new, given, encoder, report_progress)
+        fitted_model = fitted(given, encoder, new=place, seed=seed, progress=report_progress)
     if isinstance(data, (str, Path)):
         fitted_model = fitted_model.named(f"{Path(data).resolve().stem or 'model'}.hace")
     if not quiet:
@@ -105,21 +112,43 @@ def fit(
     return fitted_model
 
 
+def _place(new: Any, given: Given, encoder: encoding.Encoder | None, progress: Progress) -> np.ndarray:
+    """The features of new samples."""
+    if hasattr(given.x, "tocsr"):
+        raise ConfigError("new must come with dense features: similarity is not known between sparse ones.")
+    progress("Features of new samples", 0)
+    x, names, _ = new_features(new, encoder, given.features, given.x.shape[1])
+    if not len(x):
+        raise DataError(f"new must hold samples that can be read. Got {len(names):,}, of which none can.")
+    return np.asarray(x, dtype=np.float32)
+
+
 def fitted(
     given: Given,
     encoder: encoding.Encoder | None = None,
     *,
+    new: np.ndarray | None = None,
     seed: int = 0,
     progress: Progress = lambda step, done: None,
 ) -> Model:
-    """A model of samples with features; ``encoder``: what made them."""
+    """A model of samples with features; ``encoder``: what made them; ``new``: (P, d) where it will be used."""
     h = given.hierarchy
     whole = together(given)
     given = replace(given, notes=(*whole.notes, *given.notes))
-    parts = split_samples(given.nodes, h, given.split, whole.groups, seed)
+    split = partial(split_samples, given.nodes, h, given.split, seed=seed)
+    place, kept_together = None, whole.groups
+    if new is None:
+        parts = split(whole.groups)
+    else:
+        progress("Splits like the new samples", 0)
+        seen = View.of(given.x, given.standardised)
+        fixed = given.groups is not None or (given.split is not None and len(set(given.split)) > 1)
+        place = split_for(seen(new), seen(given.x), given.nodes, split, whole.groups, fixed)
+        parts, kept_together = place.parts, place.groups
+        given = replace(given, notes=(*place.notes, *given.notes))
     view = View.of(given.x[parts.train], given.standardised)
     x = view(given.x[parts.train])
-    groups = None if whole.groups is None else whole.groups[parts.train]
+    groups = None if kept_together is None else kept_together[parts.train]
     count = itertools.count(1)
     choice = choose(
         x,
@@ -131,13 +160,14 @@ def fitted(
         cache=cache_of_choices(),
     )
     progress("Training", 0)
-    training = Training(given, parts, view, x, choice.temperature)
+    near = None if hasattr(given.x, "tocsr") else Nearness.of(given.x[parts.train], view.divisor)
+    training = Training(given, parts, view, x, choice.temperature, near, new)
     clf = training.classifier(choice.chosen)
     baseline = None
     if len(parts.test) and not choice.is_flat:
         baseline = training.classifier(choice.flat)
     progress("Evaluating", 0)
-    findings = findings_of(training, choice, clf, baseline, seed)
+    findings = findings_of(training, choice, clf, baseline, seed, place)
     tested = None
     if len(parts.test):
         tested = Tested.of(clf, given.x[parts.test], given.nodes[parts.test])

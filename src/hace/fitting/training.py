@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hace.decisions.nearness import Nearness
 from hace.errors import DataError
 from hace.fitting.choice import Trial
 from hace.fitting.inputs import Given
@@ -56,6 +57,8 @@ class Training:
         view: how training sees their features.
         x: those of the training samples, as training sees them.
         temperature: from predictions for samples that were held out.
+        near: the training samples, for the similarity to the nearest one; None for sparse features.
+        new: (P, d) features of unlabelled samples from where the model will be used; None: unknown.
     """
 
     given: Given
@@ -63,6 +66,8 @@ class Training:
     view: View
     x: Any
     temperature: float
+    near: Nearness | None = None
+    new: np.ndarray | None = None
 
     def classifier(self, trial: Trial) -> HACEClassifier:
         """The classifier of a candidate, calibrated where there are samples for it."""
@@ -94,7 +99,16 @@ class Training:
         held = self.parts.calibration[usable[nodes[self.parts.calibration]]]
         if len(held):
             groups = None if given.groups is None else given.groups[held]
-            clf.calibrate(given.x[held], ids[nodes[held]], groups, temperature=self.temperature)
+            # Samples are drawn to be like new ones, not groups; what is left out in turn is not asked about new samples.
+            new = None if groups is not None or out is not None else self.new
+            clf.calibrate(
+                given.x[held],
+                ids[nodes[held]],
+                groups,
+                temperature=self.temperature,
+                training=self.near,
+                new=new,
+            )
         else:
             clf.temperature_ = self.temperature
         return clf

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hace.decisions.nearness import ALARM, similarity_alarm
 from hace.errors import HaceError
 from hace.fitting.choice import Choice
 from hace.fitting.evaluation import (
@@ -21,12 +22,15 @@ from hace.fitting.evaluation import (
 from hace.fitting.examples import drawn_examples
 from hace.fitting.findings import Findings
 from hace.fitting.newness import ask_about_new, left_out_turns
+from hace.fitting.place_of_use import PlaceOfUse
+from hace.fitting.splits import TEST
 from hace.fitting.training import Training
 from hace.hierarchy.assembly import IntArray
 from hace.linear.estimator import HACEClassifier
 from hace.metrics.intervals import Interval
 
 CURVE = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)  # guarantees that the page can slide through
+_COMPARED = 50  # samples of either kind, at least, whose similarities are compared
 _REMEDY = (
     "Calibrate on labelled samples from where the model will be used (a split val), or say which samples belong together "
     "(groups=)."
@@ -34,9 +38,14 @@ _REMEDY = (
 
 
 def findings_of(
-    training: Training, choice: Choice, clf: HACEClassifier, baseline: HACEClassifier | None, seed: int
+    training: Training,
+    choice: Choice,
+    clf: HACEClassifier,
+    baseline: HACEClassifier | None,
+    seed: int,
+    place: PlaceOfUse | None = None,
 ) -> Findings:
-    """All findings about a classifier; ``baseline``: flat cross-entropy, where something else was chosen."""
+    """All findings about a classifier; ``baseline``: flat cross-entropy, where something else was chosen; ``place``: of use."""
     given, parts = training.given, training.parts
     h = given.hierarchy
     tested, held = _right(training, clf, parts.test), _right(training, clf, parts.calibration)
@@ -50,6 +59,9 @@ def findings_of(
     broken = ""
     if guarantee is not None and tested is not None:
         broken = _broken(guarantee, held, tested, (held_groups, test_groups))
+    if guarantee is not None and not broken:
+        broken = _unlike(training, place)
+    likeness = clf._likeness
     chosen = choice.chosen.judged
     right = chosen.right if tested is None else tested
     return Findings(
@@ -71,7 +83,7 @@ def findings_of(
         broken=broken,
         new=None if accuracy is None else _something_new(training, choice, accuracy, seed),
         examples=_examples(training, clf, accuracy, seed),
-        notes=(*given.notes, *parts.notes),
+        notes=(*given.notes, *parts.notes, *(() if likeness is None else (likeness.note,))),
     )
 
 
@@ -133,6 +145,24 @@ def _broken(
             f"chance. {_REMEDY}"
         )
     return ""
+
+
+def _unlike(training: Training, place: PlaceOfUse | None) -> str:
+    """Why the guarantee says nothing about new samples, or the user's own test samples: held-out ones are unlike them."""
+    parts, near, x = training.parts, training.near, training.given.x
+    if place is not None:
+        apart, whose = place.after, "the new samples"
+    elif near is not None and TEST in parts.own and min(len(parts.test), len(parts.calibration)) >= _COMPARED:
+        held_out, tested = near.similarity(x[parts.calibration]), near.similarity(x[parts.test])
+        apart, whose = similarity_alarm(held_out, tested), "the test samples"
+    else:
+        return ""
+    if not apart > ALARM:
+        return ""
+    return (
+        f"the samples it rests on are not as similar to the training samples as {whose} are (distance {apart:.2f} of at most "
+        f"{ALARM:g}). {_REMEDY}"
+    )
 
 
 def _something_new(training: Training, choice: Choice, accuracy: float, seed: int) -> dict[str, Any] | None:

@@ -21,8 +21,9 @@ from hace.decisions.calibration import calibration_samples, temperature_of_part
 from hace.decisions.check import Check, check
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.nearness import Likeness, Nearness, samples_like
 from hace.decisions.rules import at_level, decide
-from hace.decisions.scores import Scores, subset_mask
+from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.shift import Profile
 from hace.errors import ConfigError, DataError, install
 from hace.formats.given import as_hierarchy
@@ -151,6 +152,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     _guaranteed_on: tuple[np.ndarray, np.ndarray] | None
     _guaranteed_groups: np.ndarray | None  # their groups
     _profile: Profile | None  # what was seen of these samples
+    _nearness: Nearness | None  # the training samples, for the similarity to the nearest one
+    _likeness: Likeness | None  # how these samples were drawn to stand for new ones
     _guarantees_about: tuple[str | None, Any]  # pool and subset of these scores
 
     def __init__(
@@ -431,7 +434,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
     def _take_seen(self, nodes: np.ndarray) -> None:
         """What depends on the labels seen, and nothing calibrated yet."""
         self.temperature_, self._guaranteed_on, self._guaranteed_groups = 1.0, None, None
-        self._profile = None
+        self._profile = self._nearness = self._likeness = None
         self._guarantees_about, self._pooled_temperature = (None, self.subset), 1.0
         self._temperature_samples = 0  # that fitted it
         self._guarantees, self._deepest = {}, None
@@ -618,7 +621,15 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         return replace(decided, nodes=nodes, probabilities=probabilities)
 
     def calibrate(
-        self, X: Any, y: Any, groups: Any = None, *, pool: str | None = None, temperature: float | None = None
+        self,
+        X: Any,
+        y: Any,
+        groups: Any = None,
+        *,
+        pool: str | None = None,
+        temperature: float | None = None,
+        training: Any = None,
+        new: Any = None,
     ) -> HACEClassifier:
         """Make confidences real, from held-out samples: not those of training, and not the test set.
 
@@ -633,28 +644,61 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a
                 group, all of whose samples have one label.
             temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support guarantees.
+            training: features of the training samples, or a :class:`hace.decisions.nearness.Nearness` of them: :meth:`check` then
+                compares how similar new samples are to them, which sees a random hold-out that cannot stand for new samples.
+            new: features of unlabelled samples from where the model will be used. Guarantees then rest on samples drawn to be as
+                similar to the training samples as these are; see :mod:`hace.decisions.nearness` for what that assumes.
         """
         self._check_fitted()
         X, y = self._checked(X, y, reset=False)
         if len(y) < 2:
             raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
+        near = self._similarity_of(X, self._reading(y), training, pool)
         scores, truth, groups = calibration_samples(
             self._scores(self._linear(X)), self._reading(y), groups, pool, self.subset
         )
         fits = np.zeros(len(truth), dtype=bool)
         if temperature is None:
             temperature, fits = temperature_of_part(scores, truth, groups, 2, np.random.default_rng(0))
-        rest = scores[~fits].cooled(temperature)
+        rows = np.flatnonzero(~fits)
+        self._likeness = None if new is None else self._like(new, near, rows, groups)
+        if self._likeness is not None:
+            rows = rows[self._likeness.rows]
         if pool is None:
             self.temperature_ = temperature
-        self._guaranteed_on = rest.log_q().numpy(), truth[~fits]
-        self._guaranteed_groups = None if groups is None else groups[~fits]
+        self._guaranteed_on = scores[rows].cooled(temperature).log_q().numpy(), truth[rows]
+        self._guaranteed_groups = None if groups is None else groups[rows]
         self._profile = Profile.of(
-            self._guaranteed_on[0], self.hierarchy_, groups=self._guaranteed_groups, kind="node_log_probs"
+            self._guaranteed_on[0],
+            self.hierarchy_,
+            similarity=None if near is None else near[rows],
+            groups=self._guaranteed_groups,
+            kind="node_log_probs",
         )
         self._guarantees_about, self._pooled_temperature = (pool, self.subset), temperature
         self._guarantees, self._temperature_samples = {}, int(fits.sum())
         return self
+
+    def _similarity_of(self, X: Any, nodes: np.ndarray, training: Any, pool: str | None) -> np.ndarray | None:
+        """(S,) of the samples that guarantees may rest on, to the nearest training sample; None where that is unknown."""
+        if training is not None:
+            self._nearness = training if isinstance(training, Nearness) else Nearness.of(training)
+        if self._nearness is None or pool is not None:
+            return None
+        inside = slice(None) if self.subset is None else inside_subset(self.hierarchy_, self.subset, nodes)
+        return self._nearness.similarity(X)[inside]
+
+    def _like(self, new: Any, near: np.ndarray | None, rows: np.ndarray, groups: Any) -> Likeness:
+        """Which of the calibration samples stand for new ones."""
+        if near is None or self._nearness is None:
+            raise ConfigError(
+                "new must come with training, the features of the training samples, and without pool."
+            )
+        if groups is not None:
+            raise ConfigError(
+                "new must come without groups: samples are drawn to be like the new ones, not groups. Leave one of them out."
+            )
+        return samples_like(near[rows], self._nearness.similarity(new))
 
     def guarantee(
         self,
@@ -714,6 +758,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             scores.log_q(),
             self.hierarchy_,
             target=None if y is None else self._reading(np.asarray(y)),
+            similarity=None if self._nearness is None else self._nearness.similarity(X),
             groups=groups,
             labels="nodes",
             level=level,

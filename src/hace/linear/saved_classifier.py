@@ -9,8 +9,9 @@ Beside what every such file has, the document holds under "estimator"
     loss_name      the loss, where "auto" chose it
     ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
-and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, and "order" (classes,), the label
-of each class. Guarantees are the usual ones and those that were asked for, not the samples behind them.
+and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, "order" (classes,), the label
+of each class, and "near.mean", "near.axes" and "near.rows" of :class:`hace.decisions.nearness.Nearness`, where calibrate had the
+training samples. Guarantees are the usual ones and those that were asked for, not the samples behind them.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from torch import nn
 from hace.checks import check_choice
 from hace.decisions.bounds import GUARANTEES
 from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
+from hace.decisions.nearness import Nearness
 from hace.decisions.shift import Profile
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 # Types of labels, by the kind of their dtype.
 _TYPES = {"U": str, "O": object, "i": int, "u": int, "f": float, "b": bool}
 _PAIRS = "pairs"
+_NEAR = "near"  # arrays of the training samples, for the similarity to the nearest one
 
 
 SUFFIXES = (".safetensors", ".hace")
@@ -59,7 +62,10 @@ def classifier_parts(clf: HACEClassifier) -> tuple[dict[str, torch.Tensor], dict
     """The tensors and the document of a classifier's file."""
     model, document = _model(clf)
     document["estimator"] = _record(clf)
-    return {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}, document
+    tensors = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
+    if clf._nearness is not None:
+        tensors |= {name: torch.from_numpy(array) for name, array in clf._nearness.arrays(_NEAR).items()}
+    return tensors, document
 
 
 def _check_suffix(path: str | Path, *suffixes: str) -> None:
@@ -123,7 +129,8 @@ def _calibration(clf: HACEClassifier) -> Calibration | None:
     listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
     made = clf._pooled_temperature, tuple(clf._guarantees.values()), "calibrate", *counts, *about
     profile = None if clf._profile is None else clf._profile.to_dict()
-    return Calibration(*made, pool=pool, subset=listed, profile=profile)
+    notes = () if clf._likeness is None else (clf._likeness.note,)
+    return Calibration(*made, pool=pool, subset=listed, profile=profile, notes=notes)
 
 
 def _record(clf: HACEClassifier) -> dict[str, Any]:
@@ -229,6 +236,7 @@ def _restored(
     if len(seen) and not 0 <= seen.min() <= seen.max() < h.num_nodes:
         raise FormatError(f"seen must be from 0 to {h.num_nodes - 1}.")
     clf._take_seen(seen)
+    clf._nearness = Nearness.from_arrays(arrays, _NEAR)
     clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
     if document["calibration"] is not None:
         made = files.stored_calibration(document, h, "its document")
