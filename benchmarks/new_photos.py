@@ -1,20 +1,20 @@
-"""Whether guarantees hold on new photos, with splits and calibration samples that stand for them (`fit --for`, `calibrate --for`).
+"""Whether guarantees hold on new photos, with splits and calibration samples that stand for them (`hace fit --for`).
 
     python benchmarks/new_photos.py frogs DATA/frog_calls --repetitions 20
     python benchmarks/new_photos.py birds DATA --repetitions 20
     python benchmarks/new_photos.py groceries groceries.npz --repetitions 20
 
-At most 5% of new samples may get a false answer, on average over calibrations. `frogs`: syllables of frog calls; the recordings of
-a third of them are new, and nobody says which recording a syllable is from. `birds`: ResNet-50 features of CUB-200, a third of
-the photos new; the others come in bursts of three, made by noise (the cosine of two shots of a photo is about 0.9). `groceries`:
-photos of the Grocery Store Dataset (github.com/marcusklasson/GroceryStoreDataset), whose training photos come in real bursts and
-whose test photos were taken elsewhere; groceries.npz holds features of EfficientNet-Lite0: x, part ("train", "val" or "test"),
-fine and coarse (names).
+At most 5% of new samples may get a false answer, on average over calibrations. `frogs`: syllables of frog calls; the recordings
+of a third of them are new, and nobody says which recording a syllable is from. `birds`: ResNet-50 features of CUB-200, a third
+of the photos new; the others come in bursts of three, made by noise (the cosine of two shots of a photo is about 0.9).
+`groceries`: photos of the Grocery Store Dataset (github.com/marcusklasson/GroceryStoreDataset), whose training photos come in
+real bursts and whose test photos were taken elsewhere; groceries.npz holds features of EfficientNet-Lite0: x, part ("train",
+"val" or "test"), fine and coarse (names).
 
-Held out are 30% of the labelled samples: at random, or by `hace.fitting.place_of_use.split_for`; guarantees rest on all of them, or
-on those drawn by `samples_like`. The model is softmax regression. Columns: how much held-out samples differ from new ones in
-similarity (Kolmogorov and Smirnov), accuracy held out and new, false answers and answers about new samples, calibration samples,
-and the share of repetitions with more than 7.5% false answers.
+Held out are 30% of the labelled samples: at random, or by `hace.fitting.place_of_use.split_for`; guarantees rest on all of
+them, or on those drawn by `samples_like`. The model is softmax regression. Columns: how much held-out samples differ from new
+ones in similarity (Kolmogorov and Smirnov), accuracy held out and new, false answers and answers about new samples, calibration
+samples, and the share of repetitions with more than 7.5% false answers.
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """How near a sample is to the training samples, and what that says about the place where a model will be used.
 
-The similarity of a sample is the cosine of its features and those of the training sample nearest to it, both less the mean of the
-training. It needs no labels, and it sees what makes a random hold-out lie: held-out photos of a burst have a twin among the
+The similarity of a sample is the cosine of its features and those of the training sample nearest to it, both less the mean of
+the training. It needs no labels, and it sees what makes a random hold-out lie: held-out photos of a burst have a twin among the
 training samples, new photos have none. :func:`similarity_alarm` is the distance of the two distributions (Kolmogorov and
 Smirnov), and :func:`samples_like` draws calibration samples whose similarity is distributed as that of new ones:
 
     accept a calibration sample of similarity s with probability w(s) / max w,    w = density among new samples / among these
 
 The accepted samples are a sample of the new distribution (rejection sampling), so every guarantee holds on them as on any: on
-average, with a confidence, of samples or of answers. It is conformal prediction under covariate shift with the similarity as the
-covariate (Tibshirani, Barber, Candes and Ramdas 2019). **Assumption**: among samples of equal similarity, calibration samples
-are as often right as new ones. w is a histogram, so it is estimated, and errors of w move the guarantee. No sample can stand for
-new ones that are less similar than all of them: :func:`samples_like` says how many those are.
+average, with a confidence, of samples or of answers. It is conformal prediction under covariate shift with the similarity as
+the covariate (Tibshirani, Barber, Candes and Ramdas 2019). **Assumption**: among samples of equal similarity, calibration
+samples are as often right as new ones. w is a histogram, so it is estimated, and errors of w move the guarantee. No sample can
+stand for new ones that are less similar than all of them: :func:`samples_like` says how many those are.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ def similarity_alarm(held_out: np.ndarray, new: np.ndarray) -> float:
 
 
 def nearer_by(held_out: np.ndarray, new: np.ndarray) -> float:
-    """How much nearer held-out samples are than new ones, from 0 to 1: the greatest excess of new samples below any similarity."""
+    """How much nearer held-out samples are than new ones, from 0 to 1: the greatest excess of new ones below a similarity."""
     from scipy.stats import ks_2samp
 
     return float(np.asarray(ks_2samp(held_out, new, alternative="less", method="asymp"))[0])
@@ -157,7 +157,8 @@ class Likeness:
     Attributes:
         rows: the places of those drawn.
         alarm: the distance of the two distributions before, from 0 to 1.
-        beyond: the share of new samples that are less similar than 99% of the held-out samples: hardly anything stands for them.
+        beyond: the share of new samples that are less similar than 99% of the held-out samples: hardly anything stands for
+            them.
     """
 
     rows: np.ndarray
@@ -168,9 +169,10 @@ class Likeness:
     def note(self) -> str:
         """What was done and what it assumes, in one sentence."""
         return (
-            f"{len(self.rows):,} calibration samples were drawn to be as similar to the training samples as new ones are (before, "
-            f"their distributions differed by {self.alarm:.2f}): guarantees hold if, among samples of equal similarity, calibration "
-            f"samples are as often right as new ones; {self.beyond:.0%} of new samples are less similar than nearly all of them."
+            f"{len(self.rows):,} calibration samples were drawn to be as similar to the training samples as new ones are "
+            f"(before, their distributions differed by {self.alarm:.2f}): guarantees hold if, among samples of equal "
+            f"similarity, calibration samples are as often right as new ones; {self.beyond:.0%} of new samples are less "
+            "similar than nearly all of them."
         )
 
 

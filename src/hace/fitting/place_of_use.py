@@ -1,14 +1,15 @@
 """Splits that stand for the place where a model will be used, from unlabelled samples of it.
 
-Held-out samples stand for new ones if both are as near to the training samples. Of photos in bursts, or syllables of one recording, a
-random hold-out is nearer: most of it has a twin in training. So samples of one label that are alike are kept together, and how
-much alike is chosen without a label of the new samples: by average linkage of cosines at falling limits, the first limit at which
-held-out samples are hardly nearer to the training samples than new ones are (the one-sided distance of Kolmogorov and Smirnov).
-What is then less similar than new samples is drawn less often (:func:`hace.decisions.nearness.samples_like`).
+Held-out samples stand for new ones if both are as near to the training samples. Of photos in bursts, or syllables of one
+recording, a random hold-out is nearer: most of it has a twin in training. So samples of one label that are alike are kept
+together, and how much alike is chosen without a label of the new samples: by average linkage of cosines at falling limits, the
+first limit at which held-out samples are hardly nearer to the training samples than new ones are (the one-sided distance of
+Kolmogorov and Smirnov). What is then less similar than new samples is drawn less often
+(:func:`hace.decisions.nearness.samples_like`).
 
 Average linkage because single linkage runs together, so that what it holds out is an odd part of a label;
-`benchmarks/new_photos.py` shows how often guarantees then hold, and what they cost. Groups that the user named are neither cut nor
-joined.
+`benchmarks/new_photos.py` shows how often guarantees then hold, and what they cost. Groups that the user named are neither cut
+nor joined.
 """
 
 from __future__ import annotations

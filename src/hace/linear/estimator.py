@@ -644,10 +644,10 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a
                 group, all of whose samples have one label.
             temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support guarantees.
-            training: features of the training samples, or a :class:`hace.decisions.nearness.Nearness` of them: :meth:`check` then
-                compares how similar new samples are to them, which sees a random hold-out that cannot stand for new samples.
-            new: features of unlabelled samples from where the model will be used. Guarantees then rest on samples drawn to be as
-                similar to the training samples as these are; see :mod:`hace.decisions.nearness` for what that assumes.
+            training: features of the training samples, or a :class:`hace.decisions.nearness.Nearness` of them: :meth:`check`
+                then compares how similar new samples are to them, which sees a random hold-out that cannot stand for new ones.
+            new: features of unlabelled samples from where the model will be used. Guarantees then rest on samples drawn to be
+                as similar to the training samples as these are; see :mod:`hace.decisions.nearness` for what that assumes.
         """
         self._check_fitted()
         X, y = self._checked(X, y, reset=False)

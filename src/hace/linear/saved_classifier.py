@@ -9,8 +9,8 @@ Beside what every such file has, the document holds under "estimator"
     loss_name      the loss, where "auto" chose it
     ...            labels of the loss, seen labels, names of features, temperature of single samples, iterations, history
 
-and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, "order" (classes,), the label
-of each class, and "near.mean", "near.axes" and "near.rows" of :class:`hace.decisions.nearness.Nearness`, where calibrate had the
+and the arrays are "head.weight" (outputs, features) and "head.bias" (outputs,), both double, "order" (classes,), the label of
+each class, and "near.mean", "near.axes" and "near.rows" of :class:`hace.decisions.nearness.Nearness`, where calibrate had the
 training samples. Guarantees are the usual ones and those that were asked for, not the samples behind them.
 """
 
