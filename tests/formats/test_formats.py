@@ -57,6 +57,9 @@ WRITTEN = {
     "yaml": "- id: animal\n  children: [dog, cat]\n- id: dog\n  children: [husky, beagle]\n"
     "- id: cat\n- id: husky\n- id: beagle\n",
     "paths": "# one path per line\nanimal\nanimal > dog > husky\nanimal > dog > beagle\nanimal > cat\n",
+    "label-studio": "<View>\n<Image name='i' value='$i'/>\n<Taxonomy name='t' toName='i'>\n<Choice value='animal'>\n"
+    "<Choice value='dog'>\n<Choice value='husky'/>\n<Choice value='beagle'/>\n</Choice>\n<Choice value='cat'/>\n"
+    "</Choice>\n</Taxonomy>\n</View>\n",
     "ncbi": "".join(f"{id}\t|\t{parent}\t|\tno rank\t|\t\t|\n" for id, parent in
                     [("animal", "animal"), ("dog", "animal"), ("cat", "animal"), ("husky", "dog"), ("beagle", "dog")]),
 }  # fmt: skip
@@ -101,7 +104,7 @@ def test_shared_options(name: str, tmp_path: Path) -> None:
 # ---------------------------------------------------------------- which format a file has
 
 
-@pytest.mark.parametrize("name", ["edges", "indented", "newick", "json", "obo", "paths"])
+@pytest.mark.parametrize("name", ["edges", "indented", "newick", "json", "label-studio", "obo", "paths"])
 def test_content_tells_the_format(name: str, tmp_path: Path) -> None:
     (tmp_path / "tree.txt").write_text(WRITTEN[name])
     assert edge_ids(read_hierarchy(tmp_path / "tree.txt")) == PETS_EDGES

@@ -62,6 +62,11 @@ def is_linked_data(start: FileStart) -> bool:
     return _LINKED_DATA.match(start.first) is not None
 
 
+def is_label_studio(start: FileStart) -> bool:
+    """A labelling configuration: <View> with a <Taxonomy> inside."""
+    return re.match(r"(<\?xml[^>]*>\s*)?<View\b", start.text) is not None and "<Taxonomy" in start.text
+
+
 def is_ncbi(start: FileStart) -> bool:
     """NCBI's dump: "1<tab>|<tab>1<tab>|"."""
     return re.match(r"\d+\t\|\t", start.first) is not None

@@ -22,6 +22,7 @@ from hace.formats.detection import FileStart, refuse_other_documents
 from hace.formats.draft import Draft, Problems, SourceText, build, read_source
 from hace.formats.folders import holds_fgvc, holds_nabirds, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
+from hace.formats.label_studio import parse_label_studio, render_label_studio
 from hace.formats.linked_data import parse_linked_data
 from hace.formats.ontology import parse_obo
 from hace.formats.taxonomies import parse_ncbi, parse_paths, parse_speciesnet
@@ -130,6 +131,13 @@ FORMATS: dict[str, Format] = {
         "SpeciesNet's taxonomy",
         signature=detection.is_speciesnet,
         parse=parse_speciesnet,
+    ),
+    "label-studio": Format(
+        "a labelling configuration with a Taxonomy tag",
+        suffixes=(".xml",),
+        signature=detection.is_label_studio,
+        parse=parse_label_studio,
+        render=render_label_studio,
     ),
     "folder": Format("a tree of class folders", scan=scan_folder),
     "nabirds": Format("the files of NABirds", holds=holds_nabirds, scan=scan_nabirds),
