@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hace.cli import main
-from hace.data.consensus import consensus
-from hace.errors import ConfigError, DataError
+from hace.data.consensus import consensus, read_votes
+from hace.errors import ConfigError, DataError, FormatError
 from hace.formats import write_hierarchy
 from hace.hierarchy import Hierarchy
 
@@ -60,7 +60,7 @@ def published_rule(h: Hierarchy, votes: list[str], agree: float, least: int) -> 
 def test_as_the_community_taxon(votes: list[str], answer: str | None) -> None:
     result = consensus({"photo": votes}, H)
     assert result.ids == [answer]
-    assert result.rows()[0]["votes"] == len(votes)
+    assert [row["votes"] for row in result.rows()] == ([] if answer is None else [len(votes)])
 
 
 @given(
@@ -74,16 +74,35 @@ def test_any_votes_as_by_the_published_rule(votes: list[str], agree: float, leas
     ]
 
 
-def test_agreement_by_rank_and_soft_labels() -> None:
+def test_agreement_by_rank_and_shares() -> None:
     result = consensus(
         {"a": ["Senna tora", "Senna obtusifolia", "Senna tora", "Senna"], "b": ["Acacia", "Mimosa"]}, H
     )
     assert result.agreement() == {1: 1.0, 2: 1.0, 3: 6 / 7, 4: 1 / 3}
-    shares = result.soft_labels
+    shares = result.node_shares
     assert shares.sum(axis=1) == pytest.approx(1)
-    tora, obtusifolia = H.labels[H.index("Senna tora")], H.labels[H.index("Senna obtusifolia")]
-    assert shares[0, [tora, obtusifolia]] == pytest.approx([2 / 3, 1 / 3])
+    some = [H.index(node) for node in ("Senna tora", "Senna obtusifolia", "Senna")]
+    assert shares[0, some] == pytest.approx([0.5, 0.25, 0.25])
     assert np.count_nonzero(shares[1]) == 2
+
+
+def test_the_last_opinion_of_a_person_counts(tmp_path: Path) -> None:
+    """As iNaturalist's current identifications: an older one of the same person is withdrawn."""
+    table = tmp_path / "votes.csv"
+    table.write_text("photo,who,label\na,ann,Acacia\na,bob,Mimosa\na,ann,Mimosa\na,,Rosa\na,,Rosa\n")
+    assert read_votes(table, "photo", annotator="who") == {"a": ["Mimosa", "Mimosa", "Rosa", "Rosa"]}
+    assert len(read_votes(table, "photo")["a"]) == 5
+    with pytest.raises(
+        FormatError, match=r"annotator_column must be one of .* Got 'whom'. Did you mean 'who'"
+    ):
+        read_votes(table, "photo", annotator="whom")
+
+
+def test_an_only_opinion_may_be_the_answer() -> None:
+    votes = {"a": ["Senna"], "b": [], "c": ["Senna", "Rosa"]}
+    assert consensus(votes, H, alone=True).ids == ["Senna", None, None]
+    dag = Hierarchy.from_edges([("a", "x"), ("b", "x")])
+    assert consensus({"a": ["x"]}, dag, alone=True).ids == ["x"]
 
 
 def test_bad_input_is_named() -> None:
@@ -102,7 +121,7 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     votes.write_text("sample,who,label\na,1,Senna tora\na,2,Senna obtusifolia\nb,1,Rosa canina\n")
     command = ["consensus", str(votes), "--hierarchy", str(tmp_path / "tree.csv")]
     assert main([*command, "--out", str(tmp_path / "labels.csv")]) == 0
-    assert (tmp_path / "labels.csv").read_text() == "sample,label,support,votes\na,Senna,2,2\nb,,0,1\n"
+    assert (tmp_path / "labels.csv").read_text() == "sample,label,support,votes\na,Senna,2,2\n"
     assert "1 of 2 samples have an answer." in capsys.readouterr().err
     votes.write_text("sample,label\na,\n")
     assert main(command) == 2

@@ -144,7 +144,7 @@ class MemoryBatches:
         return len(self.order)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
+        """The batches of one pass: images float32 (B, 3, H, W) and targets (B,) or soft (B, labels)."""
         for i, (batch, rng) in enumerate(self.order.epoch(number)):
             places = rng.integers(0, 2 * self.pad + 1, (2, len(batch)))
             mirrored = rng.random(len(batch)) < (0.5 if self.flip else 0.0)
@@ -209,7 +209,7 @@ class LoaderBatches:
         return len(self._batches)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        """The batches of one pass: images float32 (B, 3, H, W) and targets int64 (B,)."""
+        """The batches of one pass: images float32 (B, 3, H, W) and targets (B,) or soft (B, labels)."""
         self._batches.number = number
         self._batches.start = start
         for batch in self._loader:
@@ -253,9 +253,9 @@ def share_of(size: int, rank: int, world: int) -> slice:
 
 
 def targets_of(split: Split, labels: str) -> torch.Tensor:
-    """int64 (M,): leaf labels (`labels="leaves"`, an error where samples have none), or node indices ("nodes")."""
+    """The targets of a split as a tensor; see :meth:`hace.data.split.Split.targets`."""
     check_choice("labels", labels, TARGET_KINDS)
-    return torch.from_numpy(np.array(split.labels if labels == "leaves" else split.nodes))
+    return torch.from_numpy(np.array(split.targets(labels)))
 
 
 def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[torch.Tensor, torch.Tensor]:

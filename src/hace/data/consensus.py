@@ -23,8 +23,9 @@ from typing import Any
 import numpy as np
 
 from hace.checks import require
-from hace.errors import DataError, FormatError, listed
+from hace.errors import DataError, FormatError, listed, nearest
 from hace.files.documents import read_rows
+from hace.files.reading import check_memory
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names
 
@@ -53,12 +54,12 @@ class Consensus:
         return [None if v < 0 else self.hierarchy.nodes[v] for v in self.nodes.tolist()]
 
     @cached_property
-    def soft_labels(self) -> np.ndarray:
-        """(M, n) shares of the votes over the leaves, for losses that take soft targets.
+    def node_shares(self) -> np.ndarray:
+        """(M, N) float32, the shares of the votes: soft targets for any loss with ``labels="nodes"``, coarse votes included.
 
-        A vote for an inner node is shared like the votes for leaves below it, evenly where there are none.
+        Where all votes are leaves, ``node_shares[:, hierarchy.leaf_nodes]`` are soft targets over the classes.
         """
-        return np.stack([_leaf_shares(self.hierarchy, votes) for votes in self.votes])
+        return shares_of(self.votes, self.hierarchy)
 
     def agreement(self) -> dict[int, float]:
         """For each level the share of pairs of votes on the same sample that name the same node there.
@@ -77,17 +78,23 @@ class Consensus:
         return {level: same[level] / pairs[level] for level in sorted(pairs)}
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row per sample: sample, label, support, votes; the label is "" where there is none."""
+        """One row for each sample with an answer: sample, label, support, votes."""
         return [
-            {"sample": sample, "label": id or "", "support": int(support), "votes": len(votes)}
+            {"sample": sample, "label": id, "support": int(support), "votes": len(votes)}
             for sample, id, support, votes in zip(
                 self.samples, self.ids, self.support, self.votes, strict=True
             )
+            if id is not None
         ]
 
 
 def consensus(
-    votes: Mapping[str, Sequence[str]], hierarchy: Hierarchy, *, agree: float = 2 / 3, least: int = 2
+    votes: Mapping[str, Sequence[str]],
+    hierarchy: Hierarchy,
+    *,
+    agree: float = 2 / 3,
+    least: int = 2,
+    alone: bool = False,
 ) -> Consensus:
     """One node per sample from several opinions at mixed ranks; see this module.
 
@@ -96,6 +103,7 @@ def consensus(
         hierarchy: The classes; a tree or a forest.
         agree: The score that the answer must exceed, from 0.5 up to (but not including) 1.
         least: How many votes the answer must have.
+        alone: Whether the only vote on a sample is its answer, whatever `least` says.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby")])
@@ -104,37 +112,64 @@ def consensus(
     """
     require("agree", agree, "from 0.5 up to, but not including, 1", 0.5 <= agree < 1)
     require("least", least, "at least 1", least >= 1)
-    if not hierarchy.is_tree:
+    indices = vote_nodes(votes, hierarchy)
+    if not hierarchy.is_tree and not (alone and all(len(v) < 2 for v in indices)):
         raise DataError("hierarchy must be a tree or a forest: on a DAG a vote has several paths to the top.")
-    known = known_names(hierarchy)
-    unknown = sorted({name for names in votes.values() for name in names if name not in known})
-    if unknown:
-        raise DataError(f"votes must be nodes of the hierarchy. Got {listed(unknown, 5)}.")
-    indices = [np.array([known[name] for name in names], dtype=np.int64) for names in votes.values()]
-    answers = [_deepest_supported(hierarchy, v, agree, least) for v in indices]
+    answers = [
+        (int(v[0]), 1) if alone and len(v) == 1 else _deepest_supported(hierarchy, v, agree, least)
+        for v in indices
+    ]
     nodes, support = np.array(answers, dtype=np.int64).reshape(-1, 2).T
     return Consensus(hierarchy, list(votes), nodes, support, indices)
 
 
+def vote_nodes(votes: Mapping[str, Sequence[str]], hierarchy: Hierarchy) -> list[np.ndarray]:
+    """For each sample the node indices of its votes."""
+    known = known_names(hierarchy)
+    unknown = sorted({name for names in votes.values() for name in names if name not in known})
+    if unknown:
+        raise DataError(f"votes must be nodes of the hierarchy. Got {listed(unknown, 5)}.")
+    return [np.array([known[name] for name in names], dtype=np.int64) for names in votes.values()]
+
+
+def shares_of(votes: Sequence[np.ndarray], hierarchy: Hierarchy) -> np.ndarray:
+    """(M, N) float32: for each sample the shares of its votes; zeros where there are none."""
+    check_memory("votes", 4 * len(votes) * hierarchy.num_nodes, "shares of all nodes")
+    shares = np.zeros((len(votes), hierarchy.num_nodes), dtype=np.float32)
+    for row, nodes in zip(shares, votes, strict=True):
+        np.add.at(row, nodes, 1 / max(len(nodes), 1))
+    return shares
+
+
 def read_votes(
-    path: str | os.PathLike[str], sample: str = "sample", label: str = "label"
+    path: str | os.PathLike[str],
+    sample: str = "sample",
+    label: str = "label",
+    annotator: str | None = None,
 ) -> dict[str, list[str]]:
-    """The votes for each sample, from a CSV or TSV table with a line for each vote."""
+    """The votes for each sample, from a CSV or TSV table with a line for each vote.
+
+    With a column of annotators, the last vote of each on a sample counts, as iNaturalist's current identifications do.
+    """
     header, rows = read_rows(path)
-    for option, column in (("sample_column", sample), ("label_column", label)):
+    columns = {"sample": sample, "label": label} | ({} if annotator is None else {"annotator": annotator})
+    for what, column in columns.items():
         if column not in header:
-            raise FormatError(f"{path}: {option} must be one of {listed(header, 20)}. Got {column!r}.")
-    votes: dict[str, list[str]] = {}
+            raise FormatError(
+                f"{path}: {what}_column must be one of {listed(header, 20)}. Got {column!r}.{nearest(column, header)}"
+            )
+    votes: dict[str, dict[str, str]] = {}
     for line, row in rows:
         name, node = row[sample].strip(), row[label].strip()
         if not name or not node:
             raise FormatError(
                 f"{path}, line {line}: {sample} and {label} must be given. Got {name!r} and {node!r}."
             )
-        votes.setdefault(name, []).append(node)
+        who = f"line {line}" if annotator is None else row[annotator].strip()
+        votes.setdefault(name, {})[who or f"line {line}"] = node
     if not votes:
         raise FormatError(f"{path}: must have a line for each opinion. Got none.")
-    return votes
+    return {name: list(own.values()) for name, own in votes.items()}
 
 
 def _deepest_supported(h: Hierarchy, votes: np.ndarray, agree: float, least: int) -> tuple[int, int]:
@@ -156,16 +191,3 @@ def _downward(h: Hierarchy, v: int) -> list[int]:
     """The nodes from the top down to a node, the root of the whole hierarchy left out."""
     path = [h.index(id) for id in reversed(h.path(h.nodes[v]))]
     return path[1:] if h.rooted and len(path) > 1 else path
-
-
-def _leaf_shares(h: Hierarchy, votes: np.ndarray) -> np.ndarray:
-    """(n,) the votes as a distribution over the leaves."""
-    shares = np.zeros(h.num_leaves)
-    labels = h.labels[votes]
-    np.add.at(shares, labels[labels >= 0], 1.0)
-    at_leaves = shares.copy()
-    for v in votes[labels < 0].tolist():
-        below = [h.labels[h.index(id)] for id in h.descendants(h.nodes[v]) if h.labels[h.index(id)] >= 0]
-        weights = at_leaves[below] if at_leaves[below].sum() > 0 else np.ones(len(below))
-        shares[below] += weights / weights.sum()
-    return shares / max(shares.sum(), 1)

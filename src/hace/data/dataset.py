@@ -96,6 +96,8 @@ class Dataset(Generic[_S]):
                 digest.update(content)
             if split.groups is not None:
                 digest.update("\0".join(["groups", *split.groups]).encode())
+            if split.soft is not None:
+                digest.update(b"soft" + np.ascontiguousarray(split.soft, dtype="<f4").tobytes())
         return digest.hexdigest()
 
     def summary(self) -> str:

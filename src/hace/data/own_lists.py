@@ -115,7 +115,7 @@ class Texts(Split):
     """Texts with labels."""
 
     texts: Sequence[str]
-    _columns: ClassVar = ("nodes", "names", "groups", "texts")
+    _columns: ClassVar = (*Split._columns, "texts")
 
     def item(self, index: int) -> str:
         """What an encoder sees of a sample."""

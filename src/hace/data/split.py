@@ -7,7 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -32,13 +32,15 @@ class Split(ABC):
         nodes: int64 (M,), for each sample the index of its label in `hierarchy.nodes`.
         names: A stable name for each sample, such as its path below the dataset's folder.
         groups: (M,) the site, donor or recording of each sample, as text; None where samples do not come in groups.
+        soft: (M, N) shares of several opinions over `hierarchy.nodes`, which training sees in place of `nodes`; None for none.
     """
 
     hierarchy: Hierarchy
     nodes: np.ndarray
     names: Sequence[str]
     groups: np.ndarray | None = field(default=None, kw_only=True)
-    _columns: ClassVar = ("nodes", "names", "groups")  # fields with an entry for each sample, or None
+    soft: np.ndarray | None = field(default=None, kw_only=True)
+    _columns: ClassVar = ("nodes", "names", "groups", "soft")  # fields with an entry for each sample, or None
 
     def __post_init__(self) -> None:
         nodes = np.asarray(self.nodes)
@@ -61,6 +63,10 @@ class Split(ABC):
                 )
         if self.groups is not None:
             object.__setattr__(self, "groups", np.asarray(self.groups).astype(str))
+        if self.soft is not None and np.shape(self.soft)[1:] != (self.hierarchy.num_nodes,):
+            raise DataError(
+                f"soft must be (M, {self.hierarchy.num_nodes}), a share for each node. Got {np.shape(self.soft)}."
+            )
 
     def __len__(self) -> int:
         return len(self.nodes)
@@ -78,6 +84,22 @@ class Split(ABC):
                 "select(leaf_only())."
             )
         return labels
+
+    @property
+    def target_kind(self) -> Literal["leaves", "nodes"]:
+        """What training targets are: "nodes" where some sample, or some opinion, is labelled above the leaves."""
+        inner = self.hierarchy.labels < 0
+        coarse = inner[self.nodes].any() if self.soft is None else (self.soft[:, inner] > 0).any()
+        return "nodes" if coarse else "leaves"
+
+    def targets(self, labels: str) -> np.ndarray:
+        """Training targets for a loss on `labels`, "leaves" or "nodes": int64 (M,), or float32 shares of several opinions.
+
+        An error where a sample has no leaf.
+        """
+        if self.soft is not None:
+            return self.soft if labels == "nodes" else self.soft[:, self.hierarchy.leaf_nodes]
+        return self.labels if labels == "leaves" else self.nodes
 
     def leaf_only(self) -> np.ndarray:
         """int64: the positions of samples whose label is a leaf."""
@@ -123,7 +145,7 @@ class Samples(Split):
     boxes: np.ndarray | None = None
     trim_bottom: int = 0
     relative: bool = False
-    _columns: ClassVar = ("nodes", "names", "groups", "pixels", "paths", "boxes")
+    _columns: ClassVar = (*Split._columns, "pixels", "paths", "boxes")
 
     def __post_init__(self) -> None:
         if (self.pixels is None) == (self.paths is None):
@@ -205,7 +227,7 @@ class Features(Split):
     """
 
     x: Any  # np.ndarray or RowsOnDisk
-    _columns: ClassVar = ("nodes", "names", "groups", "x")
+    _columns: ClassVar = (*Split._columns, "x")
 
     def __post_init__(self) -> None:
         if self.x.ndim != 2 or self.x.dtype not in (np.float32, np.float16):

@@ -26,7 +26,7 @@ _NUMPY = {torch.float32: np.float32, torch.float64: np.float64}
 
 
 class LabelledFeatures:
-    """Features (M, d), targets (M,) int64 and weights (M,) or None, all finite and in range.
+    """Features (M, d), targets (M,) int64 or soft (M, labels), and weights (M,) or None, all finite and in range.
 
     A sparse matrix of scipy stays sparse, and a large memory map on disk. ``what`` is a prefix of the names in messages.
     """
@@ -177,6 +177,8 @@ def unit_rows(x: np.ndarray) -> np.ndarray:
 
 def _targets(target: Any, x: Any, loss: HierarchicalLoss, what: str) -> Tensor:
     tensor = target.detach() if isinstance(target, Tensor) else torch.from_numpy(np.array(target))
+    if tensor.dim() == 2 and tensor.is_floating_point():
+        return _soft_targets(tensor, x, loss, what)
     if tensor.is_floating_point() or tensor.is_complex() or tensor.dtype is torch.bool:
         raise DataError(
             f"{what} must hold integer labels. Got {tensor.dtype}. Use target.long() if they are whole numbers."
@@ -194,6 +196,17 @@ def _targets(target: Any, x: Any, loss: HierarchicalLoss, what: str) -> Tensor:
             f"not; the first is {int(tensor[bad[0]])} in row {int(bad[0])}."
         )
     return tensor
+
+
+def _soft_targets(tensor: Tensor, x: Any, loss: HierarchicalLoss, what: str) -> Tensor:
+    if tensor.shape != (len(x), loss.num_labels):
+        raise DataError(
+            f"{what} must be ({len(x):,}, {loss.num_labels:,}): a share for each of the {loss.labels}. Got "
+            f"{tuple(tensor.shape)}."
+        )
+    if not bool(tensor.isfinite().all()) or bool((tensor < 0).any()):
+        raise DataError(f"{what} must hold finite shares, 0 or more.")
+    return tensor.float().to(x.device)
 
 
 def as_weights(weight: Any, rows: int) -> Tensor:

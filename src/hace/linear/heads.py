@@ -246,7 +246,7 @@ class Heads:
             leaf = z[first:last].view(-1, z.shape[2]).requires_grad_()
             masses[first:last] = mass = total_weight(loss, target, weight)
             with torch.enable_grad():
-                each = loss(leaf, target.repeat(last - first))
+                each = loss(leaf, target.repeat(last - first, *(1 for _ in target.shape[1:])))
                 each = each if weight is None else each * weight.repeat(last - first)
                 # A batch without weight moves nothing.
                 total = each.sum() * (batch / mass if mass > 0 else 0.0)
@@ -333,11 +333,15 @@ class Heads:
 
 def total_weight(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> float:
     """What a mean is divided by: sum w, as with torch's class weights. Losses of samples already include those."""
-    ignoring = 0 <= loss.ignore_index < loss.num_labels
-    if weight is None and loss.label_weight is None and not ignoring:
+    by_label = (
+        not target.is_floating_point()
+    )  # of soft targets, losses ignore none, and a mean counts samples
+    ignoring = by_label and 0 <= loss.ignore_index < loss.num_labels
+    weighting = by_label and loss.label_weight is not None
+    if weight is None and not weighting and not ignoring:
         return float(len(target))
     mass = torch.ones(len(target), device=target.device).double() if weight is None else weight.double()
-    if loss.label_weight is not None:
+    if weighting and loss.label_weight is not None:
         mass = mass * loss.label_weight[target]
     if ignoring:
         mass = mass * (target != loss.ignore_index)

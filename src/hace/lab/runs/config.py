@@ -90,6 +90,8 @@ class DataConfig(Config):
         labels: What is known of the training labels; by default all of them, as they are.
         induce: Train on a tree made from the training samples' features, with this many levels of groups above the classes.
             Evaluation keeps the true tree.
+        votes: A table of opinions about training samples, with the columns sample and label: training sees their shares in
+            place of a label. See `hace consensus`.
         skip_broken: Whether to leave out images that cannot be read; they are listed at the end.
     """
 
@@ -101,10 +103,13 @@ class DataConfig(Config):
     shuffle: int | None = setting(None, AT_LEAST_ZERO)
     labels: LabelsConfig = setting(LabelsConfig)  # noqa: RUF009
     induce: int | None = setting(None, AT_LEAST_ONE)
+    votes: str | None = setting(None, decides=False)  # the fingerprint of the data has them
     skip_broken: bool = setting(False, decides=False)
 
     def conflicts(self) -> list[str]:
-        """An unknown dataset or option, or two trees to train on."""
+        """An unknown dataset or option, two trees to train on, or labels of two kinds."""
+        if self.votes is not None and self.labels != LabelsConfig():
+            return ["votes must come without labels: both say what is known of the training labels."]
         if self.shuffle is not None and self.induce is not None:
             return ["shuffle and induce must not come together: a run trains on one tree."]
         own = DATASETS[self.name].options if self.name in DATASETS else ()

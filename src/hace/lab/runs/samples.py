@@ -9,6 +9,7 @@ from typing import Any, Generic, Literal, TypeVar
 import numpy as np
 
 from hace.data import Dataset, load_dataset
+from hace.data.consensus import read_votes, shares_of, vote_nodes
 from hace.data.dataset import without_broken
 from hace.data.split import Features, Split
 from hace.data.splitting import part_of_each, part_of_groups, places_of_each
@@ -44,13 +45,15 @@ class Task(Generic[_S]):
     train: _S
     evaluated: _S  # the samples of the result
     val: _S | None  # held out
-    labels: Literal["leaves", "nodes"]  # of targets: "nodes" where some training labels are above the leaves
+    labels: Literal[
+        "leaves", "nodes"
+    ]  # of targets: "nodes" where some training labels or opinions are above the leaves
     val_known: np.ndarray | None = None  # nodes that held-out samples would be labelled with in training
     passed_over: int = 0  # samples that would be held out, but are labelled above the leaves
 
     def targets(self, split: Split) -> np.ndarray:
-        """int64 targets of a split, for a loss on `tree` with `labels`."""
-        return split.nodes if self.labels == "nodes" else split.labels
+        """Targets of a split, for a loss on `tree` with `labels`."""
+        return split.targets(self.labels)
 
     @property
     def unseen(self) -> list[str]:
@@ -73,10 +76,35 @@ def data_of(config: DataConfig) -> Dataset[Any]:
                     f"{config.root} is a folder of features, which has its own hierarchy: omit hierarchy, root_node and "
                     "options."
                 )
-            return FeatureStore(config.root).dataset("none")
+            store = FeatureStore(config.root).dataset("none")
+            return store if config.votes is None else with_votes(store, config.votes)
         options.setdefault("allow_empty", True)  # the run reports unseen classes
     data = load_dataset(config.name, config.root, **options)
-    return without_broken(data) if config.skip_broken else data
+    data = without_broken(data) if config.skip_broken else data
+    return data if config.votes is None else with_votes(data, config.votes)
+
+
+def with_votes(data: Dataset[_S], path: str | Path) -> Dataset[_S]:
+    """The data, whose training samples have the opinions of a table in place of their labels; see `hace consensus`.
+
+    Samples without an opinion keep their label. Held-out and test samples keep theirs anyway.
+    """
+    votes = read_votes(path)
+    names = {name for split in data.splits.values() for name in split.names}
+    if unknown := [name for name in votes if name not in names]:
+        raise DataError(
+            f"{path}: samples must be those of the data. {len(unknown):,} of {len(votes):,} are not; the first is "
+            f"{unknown[0]!r}.{nearest(unknown[0], list(names))}"
+        )
+    nodes = dict(zip(votes, vote_nodes(votes, data.hierarchy), strict=True))
+    if nodes.keys().isdisjoint(data["train"].names):
+        raise DataError(f"{path}: must have opinions about training samples. Got none.")
+    splits = dict(data.splits)
+    for name in splits.keys() & {"train", "val"}:  # both train where nothing is held out
+        split = splits[name]
+        own = [nodes.get(sample, split.nodes[i : i + 1]) for i, sample in enumerate(split.names)]
+        splits[name] = replace(split, soft=shares_of(own, data.hierarchy))
+    return replace(data, splits=splits)
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,22 +134,23 @@ def make_task(data: Dataset[_S], config: RunConfig) -> Task[_S]:
     train = parts.train
     if isinstance(config, TrainConfig) and config.per_class is not None:
         train = train.select(_few_of_each(train.nodes, config.per_class, config.seed))
-    is_coarse = bool((data.hierarchy.labels[train.nodes] < 0).any())
+    labels = train.target_kind
     if config.data.labels.drop:
         train = train.select(train.leaf_only())
         if not len(train):
             raise DataError(
                 "labels.drop=true leaves no sample to train on: none is known to a leaf. Use the coarse labels."
             )
-    evaluated = data["test"] if config.evaluate == "test" else parts.val
+    val = None if parts.val is None else replace(parts.val, soft=None)  # judged by labels
+    evaluated = data["test"] if config.evaluate == "test" else val
     assert evaluated is not None  # the configuration checks that
     return Task(
         hierarchy=data.hierarchy,
-        tree=_tree(config.data, data.hierarchy, train, is_coarse),
+        tree=_tree(config.data, data.hierarchy, train, labels),
         train=train,
         evaluated=evaluated,
-        val=parts.val,
-        labels="nodes" if is_coarse else "leaves",
+        val=val,
+        labels=labels,
         val_known=parts.val_known,
         passed_over=parts.passed_over,
     )
@@ -236,11 +265,13 @@ def own_split_note(data: Dataset[Any], validation: Validation) -> str:
     )
 
 
-def _tree(config: DataConfig, given: Hierarchy, train: Split, coarse: bool) -> Hierarchy:
+def _tree(config: DataConfig, given: Hierarchy, train: Split, labels: str) -> Hierarchy:
     """The tree of the loss."""
     if config.shuffle is None and config.induce is None:
         return given
-    if coarse:
+    if train.soft is not None:
+        raise DataError("data.votes are shares of the nodes of the data's own tree: omit shuffle and induce.")
+    if labels == "nodes":
         name = "shuffle" if config.induce is None else "induce"
         raise DataError(
             f"data.{name} makes another tree over the leaves, and some training samples are labelled above them."
