@@ -103,7 +103,7 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
         ),
         (
             "predict run x --to cvs",
-            "--to must be one of 'table', 'csv', 'jsonl', 'camtrap', 'wildlife-insights', 'timelapse'. Got 'cvs'.",
+            "'wildlife-insights', 'timelapse', 'label-studio', 'fiftyone'. Got 'cvs'. Did you mean 'csv'?",
         ),
         ("predict run x --to cvs", "Did you mean 'csv'?"),
         ("predict", "hace predict must have RUN."),

@@ -666,3 +666,79 @@ def test_a_training_evaluates_to_its_own_result(place: Path, capsys: pytest.Capt
     assert got["reliability"] == result["reliability"]
     assert cli.main(["evaluate", str(place / "train"), "--split", "train", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["samples"] == 30
+
+
+# ---------------------------------------------------------------- other people's tools
+
+
+def test_pre_annotations_for_label_studio(
+    place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in ("00.png", "01.png"):
+        shutil.copy(place / "images" / name, tmp_path / "photos" / name)
+    (tmp_path / "photos" / "broken.png").write_bytes(b"no image")
+    out = tmp_path / "tasks.json"
+    words = [
+        "predict",
+        str(place / "probe"),
+        str(tmp_path / "photos"),
+        "--to",
+        "label-studio",
+        "--out",
+        str(out),
+    ]
+    assert cli.main([*words, "--prefix", "/data/local-files/?d="]) == 2  # the broken one
+    tasks = json.loads(out.read_text())
+    assert [set(task) for task in tasks] == [{"data", "predictions"}] * 3
+    assert "broken.png" in tasks[2]["data"]["image"]
+    assert "cannot be read" in tasks[2]["data"]["error"]
+    h = read_run(place / "probe").hierarchy
+    (prediction,) = tasks[0]["predictions"]
+    (path,) = prediction["result"][0]["value"]["taxonomy"]
+    assert h.path(path[-1])[::-1][h.rooted :] == tuple(path)
+    assert prediction["model_version"].startswith("hace ")
+    assert 0 < prediction["score"] <= 1
+    capfd.readouterr()
+    # What annotators accept comes back as training data.
+    for task in tasks[:2]:
+        task["annotations"] = [{"completed_by": 1, "result": task["predictions"][0]["result"]}]
+    out.write_text(json.dumps(tasks[:2]))
+    words = [
+        "data",
+        "label-studio",
+        "--data-root",
+        str(out),
+        "-o",
+        f"prefix=/data/local-files/?d={tmp_path}/photos/",
+    ]
+    assert cli.main([*words, "-o", f"images={tmp_path}/photos", "-o", "allow_empty=true", "--check"]) == 0
+
+
+def test_labels_for_fiftyone(place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "labels.json"
+    words = ["predict", str(place / "train"), str(place / "images"), "--to", "fiftyone", "--batch-size", "4"]
+    assert cli.main([*words, "--out", str(out)]) == 0
+    labels = json.loads(out.read_text())["labels"]
+    assert len(labels) == 12
+    assert all(Path(path).is_file() for path in labels)  # absolute, so that FiftyOne needs no copy
+    h = read_run(place / "train").hierarchy
+    for label in labels.values():
+        assert label["label"] in h.leaves
+        assert label["attributes"]["level_1"] in h.path(label["label"])
+
+
+def test_what_other_tools_cannot_show(place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    words = ["predict", str(place / "probe"), str(place / "F"), "--to", "fiftyone"]
+    assert cli.main(words) == 2
+    assert "--to fiftyone must come with images. Got features or texts" in capfd.readouterr().err
+    image = {"id": 0, "file_name": "00.png", "width": 32, "height": 32}
+    box = {"id": 0, "image_id": 0, "category_id": 0, "bbox": [0, 0, 9, 9]}
+    document = {"images": [image], "annotations": [box], "categories": [{"id": 0, "name": "x"}]}
+    shutil.copy(place / "images" / "00.png", tmp_path / "00.png")
+    (tmp_path / "boxes.json").write_text(json.dumps(document))
+    words = ["predict", str(place / "train"), str(tmp_path / "boxes.json")]
+    assert cli.main([*words, "--to", "label-studio"]) == 2
+    assert "--to label-studio must come with whole images. Got boxes" in capfd.readouterr().err
+    assert cli.main([*words, "--to", "csv"]) == 0
+    assert "00.png," in capfd.readouterr().out

@@ -91,6 +91,7 @@ def _images(name: str, options: DataOptions, out: Path, skip_broken: bool) -> An
     """The images of a dataset; broken ones are refused, or left out, before an hour of work and not after it."""
     from hace.data import DATASETS, Features
     from hace.data.dataset import without_broken
+    from hace.data.own_lists import Texts
     from hace.lab.features.store import known_images
 
     dataset = options.load(name)
@@ -98,6 +99,8 @@ def _images(name: str, options: DataOptions, out: Path, skip_broken: bool) -> An
         raise ConfigError(
             f"--data must hold images. {dataset.name} holds features already: give it to `hace probe`."
         )
+    if any(isinstance(split, Texts) for split in dataset.splits.values()):
+        raise ConfigError(f"--data must hold images. {dataset.name} holds texts: give it to `hace fit`.")
     if skip_broken or not DATASETS[name].official:
         dataset = without_broken(dataset, known_images(out, aside=False))
         if dataset.broken and not skip_broken:

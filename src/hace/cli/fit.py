@@ -32,9 +32,9 @@ def fit(
     obsm: Annotated[str | None, more] = None,
     seed: Annotated[int, more] = 0,
 ) -> None:
-    """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, or cells. The
-    loss is chosen by cross-validation on your labels, the model is trained, calibrated and tested, and you get one file and one
-    page.
+    """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, cells, boxes in
+    COCO's format, or an export of Label Studio. The loss is chosen by cross-validation on your labels, the model is trained,
+    calibrated and tested, and you get one file and one page.
 
     Examples
       hace fit photos                                         photos/gull/herring gull/1.jpg: folders are labels and taxonomy
@@ -43,6 +43,7 @@ def fit(
       hace fit measurements.parquet --groups site             numbers; guarantees are then about new sites
       hace fit features.npz --hierarchy taxonomy.csv
       hace fit photos --for new-photos                        held-out photos that stand for those where it will be used
+      hace fit annotations.json                               boxes of COCO, or an export of Label Studio
       hace fit cells.h5ad --label cell_type --hierarchy cl-basic.obo --groups donor
 
     Then: hace predict photos.hace new-photos --accuracy 0.95, and hace serve photos.hace.
@@ -53,7 +54,8 @@ def fit(
     command goes on where it was stopped. Data that are too few for a guarantee or a test still make a model, which says so.
 
     Args:
-        data: A folder of photos, a table (.csv, .tsv, .parquet), a feature file (.npz, .safetensors, .parquet) or an .h5ad.
+        data: A folder of photos, a table (.csv, .tsv, .parquet), a feature file (.npz, .safetensors, .parquet), an .h5ad, or
+            a .json of annotations beside its photos.
         out: The model, a .hace file (default: named after the data, in this folder).
         hierarchy: The taxonomy: what `hace hierarchy` reads (default: what folders or columns spell out).
         label: The column of labels, or one per rank from the top down (default: found by name).

@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO
 
-from hace.cli.engine import Numbers, Without, more
+from hace.cli.engine import Numbers, With, Without, more
 from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
 from hace.errors import ConfigError, DataError, printable
 from hace.files.allocator import keep_freed_memory
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
 TABLES = ("camtrap", "wildlife-insights", "timelapse")  # observations.csv, images.csv, a CSV to import
+WHOLE = ("label-studio", "fiftyone")  # one JSON document about whole images
 SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
 
 
@@ -34,7 +36,10 @@ def predict(
     level: Annotated[str | None, Without("--accuracy")] = None,
     top_k: int = 5,
     out: Path | None = None,
-    to: Literal["table", "csv", "jsonl", "camtrap", "wildlife-insights", "timelapse"] | None = None,
+    to: Literal[
+        "table", "csv", "jsonl", "camtrap", "wildlife-insights", "timelapse", "label-studio", "fiftyone"
+    ]
+    | None = None,
     groups: str | None = None,
     calibration: Path | None = None,
     restrictions: Restrictions = Restrictions(),
@@ -43,6 +48,7 @@ def predict(
     boxes: Annotated[Literal["largest", "all"], more] = "largest",
     min_confidence: Annotated[float, more] = 0.2,
     padding: Annotated[float, more] = 0.1,
+    prefix: Annotated[str, With("--to label-studio"), more] = "",
     checkpoint: Checkpoint = None,
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
@@ -60,11 +66,13 @@ def predict(
       hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
       hace predict runs/4cd033b43672ca23 features.npz
       hace predict runs/4cd033b43672ca23 list.csv --groups burst   one answer for all photos of a burst
+      hace predict photos.hace new-photos --accuracy 0.95 --to label-studio --out tasks.json    pre-annotations
+      hace predict photos.hace new-photos --to fiftyone --out labels.json
 
     INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the
-    .json of MegaDetector beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a run of
-    `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy, .npz,
-    .safetensors, .parquet) or a folder of `hace features`.
+    .json of MegaDetector or COCO beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a
+    run of `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy,
+    .npz, .safetensors, .parquet) or a folder of `hace features`.
 
     The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
     With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples),
@@ -81,7 +89,8 @@ def predict(
         level: Answer the best node of a level, by depth or name.
         top_k: How many classes to give.
         out: Write to this file instead: .csv, .jsonl or .txt.
-        to: The format (default: by --out; table on a terminal, csv in a pipe); the last three are tables of camera traps.
+        to: The format (default: by --out; table on a terminal, csv in a pipe). camtrap, wildlife-insights and timelapse are
+            tables of camera traps; label-studio are tasks with pre-annotations, fiftyone a labels.json of classifications.
         groups: The column of a list, or array of a feature file, that names each sample's group: one answer per group.
         calibration: A file that `hace calibrate --out` wrote (default: the calibration in RUN).
         skip_broken: Skip images that cannot be read.
@@ -89,6 +98,7 @@ def predict(
         boxes: Of MegaDetector's boxes: the largest of an image, or all.
         min_confidence: The least confidence of a box.
         padding: Space around a box, as a share of its sides.
+        prefix: What Label Studio puts before the path of an image, such as /data/local-files/?d=.
         batch_size: Images at once (default: as the run had it).
     """
     keep_freed_memory()
@@ -123,7 +133,8 @@ def predict(
             batches = predictor.stream(given, asked, **speed)
         else:
             batches = [predictor.pooled(given, asked, given.groups or (), **speed)]
-        rows, broken = write_batches(batches, stream, form, skip_broken, step)
+        writer = writer_of(form, predictor, given, prefix)
+        rows, broken = write_batches(batches, stream, writer, skip_broken, step)
     if out is not None:
         note = " (broken images skipped)" if broken and skip_broken else ""
         print(f"wrote {rows:,} rows to {out}{note}")
@@ -200,7 +211,7 @@ def check_inputs(given: Any, inputs: tuple[str, ...], checkpoint: Path | None) -
 def write_batches(
     batches: Iterable[Predictions],
     stream: TextIO,
-    form: str,
+    writer: Writer,
     skip_broken: bool,
     step: Callable[[int], Any] | None,
 ) -> tuple[int, list[Any]]:
@@ -209,8 +220,9 @@ def write_batches(
 
     code = getattr(stream, "encoding", None) or "utf-8"
     first, rows, broken = True, 0, []
+    stream.write(writer.head)
     for batch in batches:
-        for line in WRITERS[form](batch, first, skip_broken):
+        for line in writer.lines(batch, first, skip_broken):
             # Bytes that are not text, and letters the terminal cannot encode, appear as \\udce4.
             stream.write(line.encode(code, "backslashreplace").decode(code))
             first = False
@@ -220,7 +232,43 @@ def write_batches(
         rows += len(batch) + len(batch.broken) - (len(new) if skip_broken else 0)
         if step is not None:
             step(len(batch) + len(batch.broken))
+    stream.write(writer.end)
     return rows, broken
+
+
+Lines = Callable[
+    ["Predictions", bool, bool], Iterator[str]
+]  # of a batch; the first one; without broken images
+
+
+class Writer(NamedTuple):
+    """How answers are written: lines batch by batch, and what is before and after them."""
+
+    lines: Lines
+    head: str = ""
+    end: str = ""
+
+
+def writer_of(form: str, predictor: Predictor, given: Any, prefix: str = "") -> Writer:
+    """The writer of a format."""
+    if form in WHOLE:
+        check_whole(form, given)
+    if form == "label-studio":
+        return Writer(task_lines(predictor, given, prefix), "[\n", "\n]\n")
+    if form == "fiftyone":
+        return Writer(label_lines, '{"labels": {\n', "\n}}\n")
+    return Writer(table_of(form) if form in TABLES else LINES[form])
+
+
+def check_whole(form: str, given: Any) -> None:
+    """Refuse inputs that other people's tools cannot show: parts of images, and for FiftyOne all that is no image."""
+    from hace.lab.serve.inputs import Crop, ImageList, TextList
+
+    photos = isinstance(given, ImageList) and not isinstance(given, TextList)
+    if photos and any(isinstance(image, Crop) for image in given.images):
+        raise ConfigError(f"--to {form} must come with whole images. Got boxes: give the images themselves.")
+    if form == "fiftyone" and not photos:
+        raise ConfigError("--to fiftyone must come with images. Got features or texts.")
 
 
 # Names of classes and files are untrusted. Tables and CSV escape control characters, and CSV puts an apostrophe before text
@@ -258,7 +306,7 @@ def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[
             yield f"{sample}  {printable(document['error'])}\n"
 
 
-def table_of(form: str) -> Callable[[Predictions, bool, bool], Iterator[str]]:
+def table_of(form: str) -> Lines:
     """The writer of a table of camera traps; who answered is the version of hace."""
 
     def lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
@@ -272,6 +320,41 @@ def table_of(form: str) -> Callable[[Predictions, bool, bool], Iterator[str]]:
         yield csv_text([*heads, *(row.values() for row in rows)], end="\n")
 
     return lines
+
+
+def task_lines(predictor: Predictor, given: Any, prefix: str) -> Lines:
+    """The writer of Label Studio's tasks; the version of the model is that of hace with the model's name."""
+    from hace import __version__
+    from hace.data.label_studio import annotation_task
+    from hace.lab.serve.inputs import TextList
+
+    kind = "text" if isinstance(given, TextList) else "image"
+    version = f"hace {__version__} {predictor.title}"
+
+    def lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+        shown = (d for d in batch.documents() if not (skip_broken and "error" in d))
+        tasks = (annotation_task(document, batch.hierarchy, kind, version, prefix) for document in shown)
+        return separated((json.dumps(task, ensure_ascii=False, allow_nan=False) for task in tasks), first)
+
+    return lines
+
+
+def label_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[str]:
+    """Entries of FiftyOne's labels, a line each."""
+    from hace.data.fiftyone import classification, level_fields
+
+    fields = level_fields(batch.hierarchy)
+    shown = (d for d in batch.documents() if not (skip_broken and "error" in d))
+    labels = (classification(document, batch.hierarchy, fields) for document in shown)
+    dump = partial(json.dumps, ensure_ascii=False, allow_nan=False)
+    return separated((f"{dump(key)}: {dump(label)}" for key, label in labels), first)
+
+
+def separated(entries: Iterable[str], first: bool) -> Iterator[str]:
+    """Entries of a JSON document, with a comma before each but the first of all."""
+    for entry in entries:
+        yield entry if first else f",\n{entry}"
+        first = False
 
 
 def title(node: dict[str, Any]) -> str:
@@ -294,9 +377,4 @@ def fitted(text: str, width: int, keep_end: bool = True) -> str:
     return text.ljust(width)
 
 
-WRITERS: dict[str, Callable[[Predictions, bool, bool], Iterator[str]]] = {
-    "table": table_lines,
-    "csv": csv_lines,
-    "jsonl": json_lines,
-    **{form: table_of(form) for form in TABLES},
-}
+LINES: dict[str, Lines] = {"table": table_lines, "csv": csv_lines, "jsonl": json_lines}

@@ -12,9 +12,11 @@ from typing import Any
 from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
 from hace.data.class_folders import load_cars, load_cub200
+from hace.data.coco import load_coco
 from hace.data.dataset import Dataset
 from hace.data.feature_files import load_features
 from hace.data.folders import load_folders
+from hace.data.label_studio import load_label_studio
 from hace.data.loading import HierarchyLike
 from hace.data.own_lists import load_manifest, load_texts
 from hace.data.published import load_aircraft, load_cifar100, load_nabirds
@@ -53,6 +55,8 @@ DATASETS: dict[str, DatasetKind] = {
     "manifest": DatasetKind("your images, by a CSV list", load_manifest, 224),
     "texts": DatasetKind("your texts, a column of a CSV table", load_texts),
     "camera-traps": DatasetKind("your camera traps, by their table", load_camera_traps, 224),
+    "coco": DatasetKind("your boxes, by COCO annotations", load_coco, 224),
+    "label-studio": DatasetKind("your annotations, an export of Label Studio", load_label_studio, 224),
     "features": DatasetKind("your features, from a file", load_features),
     "synthetic": DatasetKind("synthetic images", synthetic_images, 32),
     "synthetic-features": DatasetKind("synthetic features", synthetic_features),
@@ -72,7 +76,7 @@ def load_dataset(
 
     Args:
         name: A name in `DATASETS`.
-        root: Its folder, or for "manifest" and "features" the file. Omit it for synthetic data.
+        root: Its folder, or for lists, annotations and features the file. Omit it for synthetic data.
         hierarchy: The classes, or the file that holds them; by default the dataset's own.
         root_node: Whether the hierarchy has a root; by default as published with the three official datasets, and as the
             hierarchy has it for all others.

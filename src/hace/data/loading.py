@@ -76,6 +76,18 @@ def check_exist(folder: Path, images: Sequence[str]) -> list[str]:
     return there
 
 
+def inside_folder(image: str, folder: Path, source: str) -> str:
+    """The path of an image below a folder, normalised; refused where it leads out of the folder."""
+    shown = repr(image[:200])
+    path = os.path.normpath(image.replace("\\", "/"))
+    if os.path.isabs(path):
+        path = os.path.relpath(path, os.path.abspath(folder))
+    path = path.replace(os.sep, "/")
+    if not image.strip() or "\0" in image or path == "." or path.split("/")[0] == "..":
+        raise DataError(f"{source}: every image must be inside {folder}. Got {shown}.")
+    return path
+
+
 def image_files(folder: Path) -> list[str]:
     """The images below a folder at any depth, as sorted relative paths, without hidden files and folders."""
 

@@ -112,7 +112,8 @@ def encoded(
     folder = _folder(given, encoder, cache)
     notes = given.notes
     if given.kind == PHOTOS:
-        samples: Any = Samples(h, given.nodes, names, paths=given.items)
+        about: Any = {"boxes": given.boxes, "relative": given.boxes is not None}
+        samples: Any = Samples(h, given.nodes, names, paths=given.items, **about)
         dataset: Any = Dataset(given.source or PHOTOS, h, {_SPLIT: samples})
         whole = without_broken(dataset, known_images(folder, aside=False) if folder.exists() else ())
         if whole.broken:

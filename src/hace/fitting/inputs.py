@@ -13,15 +13,17 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.data import Features, Samples
+from hace.data import Dataset, Features, Samples
+from hace.data.coco import is_coco, load_coco
 from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
 from hace.data.folders import load_folders
+from hace.data.label_studio import is_export, load_label_studio
 from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
 from hace.data.own_lists import Texts
 from hace.data.split import Split
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import Parquet
-from hace.files.documents import read_rows
+from hace.files.documents import read_json, read_rows
 from hace.files.reading import optional
 from hace.fitting import tables
 from hace.fitting.labels import labels_of, within_labels
@@ -74,6 +76,7 @@ class Given:
         split: (M,) the user's splits, or None.
         groups: (M,) the user's groups, or None.
         items: paths of photos, or texts, which an encoder makes features of.
+        boxes: (M, 4) the part of each photo to use, as shares of its sides; None for all of it.
         source: where photos or texts come from.
         column: the column of texts, for new tables.
         standardised: whether columns are measurements in units of their own, to be standardised.
@@ -89,6 +92,7 @@ class Given:
     split: np.ndarray | None = None
     groups: np.ndarray | None = None
     items: Sequence[Any] | None = None
+    boxes: np.ndarray | None = None
     source: str = ""
     column: str | None = None
     standardised: bool = False
@@ -100,7 +104,7 @@ class Given:
     def rows(self, chosen: IntArray) -> Given:
         """Some of the samples."""
         part: dict[str, Any] = {"nodes": self.nodes[chosen]}
-        for name in ("x", "split", "groups"):
+        for name in ("x", "split", "groups", "boxes"):
             values = getattr(self, name)
             part[name] = None if values is None else values[chosen]
         places = chosen.tolist()
@@ -387,24 +391,60 @@ def _read_folder(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
             "feature file or an .h5ad is given by the name of the file."
         )
     h = None if hierarchy is None else as_hierarchy(hierarchy)
-    folders = load_folders(Path(data), h, allow_empty=True)
-    parts = folders.splits
-    every = Samples.joined(list(parts.values()))
-    labels = within_labels(every.nodes, folders.hierarchy)
+    return _of_dataset(load_folders(Path(data), h, allow_empty=True), str(data), columns)
+
+
+def _of_dataset(data: Dataset[Any], source: str, columns: Columns) -> Given:
+    """Photos or texts of a dataset, over the part of the hierarchy that has labels."""
+    parts = data.splits
+    every = type(next(iter(parts.values()))).joined(list(parts.values()))
+    labels = within_labels(every.nodes, data.hierarchy)
     splits = np.repeat(list(parts), [len(part) for part in parts.values()])
-    assert every.paths is not None
+    photos = isinstance(every, Samples)
+    groups = (
+        every.groups if columns.groups is None else _of_samples(columns.groups or None, len(every), "groups")
+    )
     return Given(
-        "photos",
+        "photos" if photos else "texts",
         None,
         labels.nodes,
         labels.hierarchy,
         every.names,
         split=splits if len(parts) > 1 else None,
-        groups=_of_samples(columns.groups or None, len(every), "groups"),
-        items=list(every.paths),
-        source=str(data),
+        groups=groups,
+        items=list((every.paths if photos else every.texts) or ()),
+        boxes=every.boxes if photos else None,
+        source=source,
+        column=(data.source or {}).get("column"),
         notes=labels.notes,
     )
+
+
+# --- annotations
+
+
+ANNOTATIONS = (
+    (is_coco, load_coco),
+    (is_export, load_label_studio),
+)  # how a document looks, and what reads it
+
+
+def _is_annotations(data: Any) -> bool:
+    return isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".json"
+
+
+def _read_annotations(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Boxes or answers of annotators, told apart by what the document holds."""
+    if y is not None:
+        raise ConfigError("y must be None for annotations: they hold the labels.")
+    path, document = Path(data), read_json(data)
+    load = next((load for fits, load in ANNOTATIONS if fits(document)), None)
+    if load is None:
+        raise FormatError(
+            f"{path} must be COCO annotations (images, annotations, categories) or an export of Label Studio. Got neither."
+        )
+    h = None if hierarchy is None else as_hierarchy(hierarchy)
+    return _of_dataset(load(path, h, allow_empty=True), str(path), columns)
 
 
 def _is_list_of_words(data: Any) -> bool:
@@ -477,6 +517,7 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
 KINDS: tuple[Kind, ...] = (
     Kind("AnnData or .h5ad", _is_cells, _read_cells),
     Kind("a folder of photos", _is_folder, _read_folder),
+    Kind("annotations of COCO or Label Studio (.json)", _is_annotations, _read_annotations),
     Kind("a DataFrame", _is_frame, _read_frame),
     Kind("a table (.csv, .tsv, .parquet)", _is_table_file, _read_table_file),
     Kind("a feature file (.npz, .safetensors, .parquet)", _is_feature_file, _read_feature_file),
@@ -495,7 +536,8 @@ def labelled_split(path: str | Path, h: Hierarchy, columns: Columns | None = Non
         x = given.x.toarray() if hasattr(given.x, "tocsr") else np.asarray(given.x)
         return Features(h, nodes, names, x.astype(np.float32), groups=groups)
     if given.kind == "photos":
-        return Samples(h, nodes, names, paths=given.items, groups=groups)
+        about: Any = {"boxes": given.boxes, "relative": given.boxes is not None}
+        return Samples(h, nodes, names, paths=given.items, groups=groups, **about)
     return Texts(h, nodes, names, texts=list(given.items or ()), groups=groups)
 
 

@@ -52,7 +52,8 @@ def fit(
 
     Args:
         data: a folder of photos; a table (.csv, .tsv, .parquet) or DataFrame of numbers, of texts or with paths of photos; a
-            feature file (.npz, .safetensors, .parquet); an .h5ad or AnnData; an array (M, d); a list of paths or texts.
+            feature file (.npz, .safetensors, .parquet); an .h5ad or AnnData; a .json of COCO or Label Studio; an array (M, d);
+            a list of paths or texts.
         y: labels of an array or a list: ids, positions, or paths such as "gull > herring gull"; None where the data hold them.
             A label may be above the classes, for samples known only coarsely.
         hierarchy: the taxonomy: a :class:`hace.Hierarchy`, a file, a dict, rows of names; None: what labels spell out.

@@ -1,7 +1,7 @@
 """Labelling configurations of Label Studio: a Taxonomy tag whose nested choices are the hierarchy.
 
-A choice shows the name of its node and answers with its id (its alias), so that results name nodes whatever they are called. A root
-is left out: it says nothing about a sample.
+A choice shows the name of its node and answers with its id (its alias), so that results name nodes whatever they are called. A
+root is left out: it says nothing about a sample.
 """
 
 from __future__ import annotations

@@ -426,12 +426,13 @@ def read_answers(
     label_column: str | None = None,
     groups: str | None = None,
 ) -> tuple[list[str], list[str], list[str] | None]:
-    """Answers, truths and groups of the same samples: joined by sample names where both files have them, else by row."""
+    """Answers, truths and groups of the same samples: by row in one file, joined by sample names where two files have them."""
     given, truth = read_table(Path(answers)), read_table(Path(labels))
     words = given.column(answer_column, _CLASSES, "--answer-column")
     true = truth.column(label_column, _CLASSES, "--label-column")
     group = None if groups is None else truth.column(groups, (), "--groups")
-    if given.samples is not None and truth.samples is not None:
+    one_file = Path(answers) == Path(labels)
+    if not one_file and given.samples is not None and truth.samples is not None:
         answer = dict(zip(given.samples, words, strict=True))
         missing = [sample for sample in truth.samples if sample not in answer]
         if missing or len(answer) < len(words):

@@ -19,11 +19,12 @@ from torch.utils import data as torch_data
 
 from hace.data.batches import Attempts
 from hace.data.camera_traps import Box, numbered, read_detections
+from hace.data.coco import is_coco, read_annotations
 from hace.data.feature_files import feature_groups, feature_parts
 from hace.data.loading import group_column, image_files
 from hace.data.own_lists import text_rows
 from hace.errors import ConfigError, DataError, FormatError, nearest
-from hace.files.documents import read_rows
+from hace.files.documents import read_json, read_rows
 from hace.files.reading import as_rgb, optional, read_image
 from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.runs.run import RUN
@@ -46,10 +47,11 @@ class Broken(NamedTuple):
 
 
 class Crop(NamedTuple):
-    """A part of an image file."""
+    """A part of an image file; ``relative``: the box is in shares of its sides, otherwise in pixels."""
 
     path: Path
     box: Box
+    relative: bool = True
 
     def __str__(self) -> str:
         return str(self.path)
@@ -151,8 +153,9 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
 def read_inputs(
     path: str | Path, boxes: Mapping[str, Any] | None = None, groups: str | None = None
 ) -> ImageList | FeatureRows:
-    """The samples at a path: an image or a folder of images, a .csv or .tsv list with a column "path", a .json of MegaDetector,
-    whose ``boxes`` say how to crop, a file of features, or a folder of `hace features`. ``groups``: the column that names them.
+    """The samples at a path: an image or a folder of images, a .csv or .tsv list with a column "path", a .json of MegaDetector
+    or COCO, whose ``boxes`` say how to crop, a file of features, or a folder of `hace features`. ``groups``: the column that
+    names them.
     """
     path = Path(path)
     if (path / MANIFEST).is_file():
@@ -225,7 +228,13 @@ def as_inputs(
 
 
 def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bool = False) -> ImageList:
-    """Crops of the images that MegaDetector looked at; a second box of an image is named image#2."""
+    """Crops of the images that MegaDetector looked at, or of COCO's boxes; a second box of an image is named image#2."""
+    document = read_json(path)
+    if is_coco(document):
+        boxes = read_annotations(path, padding=padding, crowd=True).boxes
+        places = [path.parent / box.path for box in boxes]
+        crops = [Crop(place, box.box) for place, box in zip(places, boxes, strict=True)]
+        return ImageList(numbered(box.path for box in boxes), crops)
     detections = read_detections(path, confidence, padding)
     crops = [(file, box) for file, boxes in detections.items() for box in boxes[: None if all else 1]]
     empty = [file for file, boxes in detections.items() if not boxes]
@@ -281,8 +290,9 @@ def _opened(images: Sequence[Any], transform: Callable[[Any], Tensor], index: in
     image = images[index]
     if isinstance(image, Crop):
         x, y, w, h = image.box
+        scaled = image.relative
         image = read_image(image.path)
-        wide, high = image.size
+        wide, high = image.size if scaled else (1, 1)
         image = image.crop((round(x * wide), round(y * high), round((x + w) * wide), round((y + h) * high)))
     elif isinstance(image, Path):
         image = read_image(image)

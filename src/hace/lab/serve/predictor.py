@@ -42,7 +42,7 @@ from hace.lab.runs.result import ScoreView
 from hace.lab.runs.run import CALIBRATION, RUN, Run
 from hace.lab.serve.calibrate_run import calibration_of
 from hace.lab.serve.export import image_view, open_program
-from hace.lab.serve.inputs import EMPTY, Broken, FeatureRows, ImageList, TextList, as_inputs, as_texts
+from hace.lab.serve.inputs import EMPTY, Broken, Crop, FeatureRows, ImageList, TextList, as_inputs, as_texts
 from hace.lab.serve.load_run import Trained, Vision, load_probe, load_trained, open_finished
 from hace.lab.serve.rescore import check_same_features, other_samples
 from hace.linear.labels import deepest_labelled
@@ -605,7 +605,7 @@ class ExportedPredictor(Predictor):
         elif isinstance(samples, Texts):
             given = TextList(samples.names, samples.texts)
         elif isinstance(samples, Samples) and samples.paths is not None:
-            given = ImageList(samples.names, list(samples.paths))
+            given = ImageList(samples.names, images_of(samples))
         else:
             raise ConfigError(
                 f"Samples must be features, photos on disk or texts. Got {type(samples).__name__}."
@@ -641,6 +641,15 @@ class ExportedPredictor(Predictor):
         source = "samples" if isinstance(data, Split) else Path(data).name
         named: Any = {"outputs": outputs, "split": source, "groups": groups, **options}
         return calibrate_scores(scores[used], samples.nodes[used], self.hierarchy, accuracy, **named)
+
+
+def images_of(samples: Samples) -> list[Any]:
+    """The files of images on disk, or the parts of them that are used."""
+    paths = list(samples.paths or ())
+    if samples.boxes is None:
+        return paths
+    boxes = [(x, y, w, h) for x, y, w, h in samples.boxes.tolist()]
+    return [Crop(path, box, samples.relative) for path, box in zip(paths, boxes, strict=True)]
 
 
 def is_exported(path: str | Path) -> bool:
