@@ -55,6 +55,9 @@ def test_one_command_writes_a_model_and_a_page(folder: Path, capsys: pytest.Capt
     ]
     assert "hace predict again.hace NEW" in out
     assert f"wrote {folder / 'again.hace'}" in out
+    card = (folder / "again.card.md").read_text(encoding="utf-8")
+    assert "hace predict again.hace NEW" in card
+    assert "How good is it?" in card
 
 
 def test_predict_takes_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

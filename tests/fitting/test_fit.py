@@ -118,7 +118,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
         "Watch",
         "Next",
     ]
-    assert "95% of answers are not false" in lines[1]
+    assert "95% of samples get a true answer or none" in lines[1]
     assert "plain logistic regression" in lines[2]
 
 

@@ -73,6 +73,22 @@ def test_names_cannot_end_the_script_or_make_markup(tmp_path: Path) -> None:
     assert page.count("</script>") == 2
 
 
+def test_the_card_says_what_the_page_says_and_names_cannot_end_its_table(tmp_path: Path) -> None:
+    x, y = samples()
+    evil = np.where(y[:, 2] == "kittiwake", "a|b\n# *c*", y[:, 2])
+    rows = np.array(
+        [(*row[:2], name) for row, name in zip(y.tolist(), evil.tolist(), strict=True)], dtype=object
+    )
+    model = hace.fit(x, rows, quiet=True)
+    model.save(tmp_path / "birds.hace")
+    card = hace.load(tmp_path / "birds.hace").card()
+    assert card == model.named("birds.hace").card()
+    for answer in model.findings.answers:
+        assert f"| {answer.question} | " in card
+    assert "a\\|b \\# \\*c\\*" in card
+    assert [line for line in card.splitlines() if line.startswith("# ")] == ["# birds"]
+
+
 def test_a_broken_guarantee_is_red(tmp_path: Path) -> None:
     x, y = samples(120)
     split = np.array(["train", "train", "val", "test"])[np.arange(len(x)) // 6 % 4]

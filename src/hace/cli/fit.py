@@ -34,7 +34,7 @@ def fit(
 ) -> None:
     """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, cells, boxes in
     COCO's format, or an export of Label Studio. The loss is chosen by cross-validation on your labels, the model is trained,
-    calibrated and tested, and you get one file and one page.
+    calibrated and tested, and you get one file, its page and its model card.
 
     Examples
       hace fit photos                                         photos/gull/herring gull/1.jpg: folders are labels and taxonomy
@@ -75,7 +75,7 @@ def fit(
         seed: Random seed of everything that is drawn.
     """
     keep_freed_memory()
-    from hace.files.writing import atomic_path, writing
+    from hace.files.writing import atomic_path, write_whole, writing
     from hace.fitting import fit as fitted
     from hace.fitting.model import SUFFIX
     from hace.fitting.progress import Display
@@ -110,5 +110,7 @@ def fit(
         ).named(target.name)
         made.save(temporary)
     written = made.report(shown)
+    card = written.with_suffix(".card.md")
+    write_whole(card, made.card().encode())
     print(made)
-    print(f"\nwrote {target} ({target.stat().st_size / 1e6:.1f} MB) and {written}")
+    print(f"\nwrote {target} ({target.stat().st_size / 1e6:.1f} MB), its page {written} and its card {card}")

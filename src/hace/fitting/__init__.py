@@ -13,6 +13,7 @@ examples    a dozen test samples with their answers
 verdict     what samples that trained nothing say: the findings of a fit
 findings    what was found, as plain values, and the six lines that say it
 page        the findings as a page
+card        the findings as a model card
 model       `Model`: a classifier and its findings, in one file
 progress    one line that says what a fit is doing
 pipeline    `fit`: every step, in order

@@ -9,6 +9,7 @@ from hace.fitting.evaluation import NOTHING
 from hace.settings import Config
 
 _WIDTH = 12  # of the first word of a line
+_COUNTED = ("photos", "texts", "cells")  # kinds that are what their samples are called
 
 
 class Answer(NamedTuple):
@@ -82,6 +83,11 @@ class Findings(Config):
         ]
 
     @property
+    def samples_in_words(self) -> str:
+        """How many samples there are, and of what."""
+        return f"{sum(self.samples.values()):,} {self.kind if self.kind in _COUNTED else 'samples'}"
+
+    @property
     def answers(self) -> list[Answer]:
         """The questions of the page, one number and one sentence each."""
         answers = [self.good, self.specific, self.taxonomy, self.labels]
@@ -106,8 +112,12 @@ class Findings(Config):
         ranks = {**self.guarantee["ranks"]}
         ranks.setdefault(NOTHING, 0.0)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in ranks.items())
-        false = f"; {self.guarantee['false'][0]:.1%} were false" if self.tested else ""
-        sentence = f"of answers are not false, guaranteed: {shares}{false}"
+        sentence = f"of samples get a true answer or none, guaranteed: {shares}"
+        if self.tested:
+            false = self.guarantee["false"][0]
+            sentence += f"; {false:.1%} of test samples got a false one"
+            if false > 1 - self.guarantee["accuracy"] and not self.broken:
+                sentence += f", as chance allows with {self.samples['calibration']:,} samples to calibrate on"
         return Answer("Guarantee", question, f"{self.guarantee['accuracy']:.0%}", sentence, bool(self.broken))
 
     @property
@@ -117,7 +127,7 @@ class Findings(Config):
         value, low, high = (100 * v for v in self.gain)
         number = f"{value:+.1f} points"
         if self.is_flat:
-            sentence = f"[{low:+.1f}, {high:+.1f}] by its best use, in cross-validation: plain logistic regression was chosen"
+            sentence = f"at best [{low:+.1f}, {high:+.1f}] by cross-validation, too little: logistic regression was chosen"
             return Answer("Taxonomy", question, number, sentence)
         verdict = "it helped" if low > 0 else "it did harm" if high < 0 else "no more than chance"
         where = "on test samples" if self.tested else "by cross-validation"
@@ -160,11 +170,16 @@ class Findings(Config):
         if self.broken:
             return Answer("Watch", question, "", f"THE GUARANTEE IS BROKEN: {self.broken}", bad=True)
         odd = [self.no_guarantee if self.guarantee is not None else "", *self.notes]
-        return Answer("Watch", question, "", next((note for note in odd if note), "nothing odd was found"))
+        first = next((note for note in odd if note), "nothing odd was found")
+        return Answer("Watch", question, "", first[0].upper() + first[1:])
 
     @property
     def next(self) -> Answer:
         """The next two commands."""
+        return Answer("Next", "What next?", "", "    or    ".join(self.commands))
+
+    @property
+    def commands(self) -> list[str]:
+        """The commands that use the model."""
         option = "" if self.guarantee is None else f" --accuracy {self.guarantee['accuracy']:g}"
-        commands = f"hace predict {self.path} NEW{option}    or    hace serve {self.path}"
-        return Answer("Next", "What next?", "", commands)
+        return [f"hace predict {self.path} NEW{option}", f"hace serve {self.path}"]

@@ -209,6 +209,12 @@ class Model:
 
         return write_page(self, Path(path))
 
+    def card(self) -> str:
+        """The model card, in Markdown: what it is for, what it learned from, how good it is and what to watch."""
+        from hace.fitting.card import card_of
+
+        return card_of(self)
+
     def save(self, path: str | Path) -> None:
         """Write the model to one file, from which no code can run; :func:`hace.load` reads it."""
         if Path(path).suffix.lower() != SUFFIX:

@@ -43,7 +43,7 @@ def page_of(model: Model) -> str:
             answers=findings.answers,
             candidates=findings.candidates,
             nothing=NOTHING,
-            commands=[f"hace predict {findings.path} NEW", f"hace serve {findings.path}"],
+            commands=findings.commands,
             hierarchy=repr(h)[1:-1],
             version=__version__,
             data=json_for_page(_drawn(model)),

@@ -26,7 +26,8 @@
       }));
       const words = shares.map(([rank, share]) => `${rank} ${percent(share)}`).join(", ");
       bar.setAttribute("aria-label", words);
-      find("rank-words").textContent = words;
+      const unnamed = [...bar.children].some((part) => !part.textContent);
+      find("rank-words").textContent = unnamed ? words : "";
       const [share, low, high] = point.false.map((value) => `${(100 * value).toFixed(1)}%`);
       const said = `${share} of test samples got a false answer [${low}, ${high}]; guaranteed at most ${percent(1 - point.accuracy)}.`;
       find("rank-false").textContent = point.kept ? said : `${said} The guarantee is broken.`;
@@ -42,7 +43,8 @@
       find("no-tree").hidden = false;
       return;
     }
-    const mix = (share) => `color-mix(in srgb, var(--blue) ${Math.round(100 * share)}%, var(--orange))`;
+    // From orange over a pale middle to blue.
+    const mix = (share) => `color-mix(in srgb, var(--${share < 0.5 ? "orange" : "blue"}) ${Math.round(200 * Math.abs(share - 0.5))}%, var(--middle))`;
     const color = (v) => (data.samples[v] ? mix(data.right[v] / data.samples[v]) : "var(--none)");
     function details(v) {
       if (v < 0) return [];
