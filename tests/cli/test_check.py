@@ -104,3 +104,38 @@ def test_a_fitted_model_checks_itself() -> None:
     model = fit(x, names[y], H)
     assert model.check(new, accuracy=0.8).state == "no evidence against it"
     assert model.check(new, names[(truth + 1) % 3], accuracy=0.8).state == "broken"
+
+
+def test_a_model_is_checked_and_calibrated_for_new_samples(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The commands of a model of hace fit, with features in files; some labels are unknown."""
+    (x, y), (new, truth) = scored(900, 9), scored(240, 10)
+    names = np.array(H.leaves)
+    model = str(tmp_path / "m.hace")
+    fit(x, names[y], H, quiet=True).save(model)
+    np.savez(tmp_path / "more.npz", x=new, y=names[truth])
+    np.save(tmp_path / "new.npy", new)
+    np.save(tmp_path / "odd.npy", new * [1.0, -3.0, 0.2] + 5)
+    known = [names[label] if row % 3 else "" for row, label in enumerate(truth)]
+    (tmp_path / "some.csv").write_text("\n".join(["label,site", *(f"{label},a" for label in known)]))
+    new_file, odd = str(tmp_path / "new.npy"), str(tmp_path / "odd.npy")
+    assert cli.main(["check", model, new_file, "--accuracy", "0.8"]) == 0
+    assert capsys.readouterr().out.startswith("no evidence against it")
+    assert cli.main(["check", model, odd, "--accuracy", "0.8", "--json"]) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert said["state"] == "broken"
+    assert said["comparison"]["p_values"]["similarity"] <= 0.05
+    labels = ["--labels", str(tmp_path / "some.csv"), "--label-column", "label"]
+    page = ["--page", str(tmp_path / "page.html")]
+    assert cli.main(["check", model, new_file, "--accuracy", "0.8", *labels, *page, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["labels"]["units"] == 160
+    more = ["--samples", str(tmp_path / "more.npz"), "--accuracy", "0.8"]
+    assert cli.main(["calibrate", model, *more, "--for", new_file]) == 0
+    assert (
+        "calibration samples were drawn to be as similar to the training samples" in capsys.readouterr().out
+    )
+    assert cli.main(["check", model, odd, "--accuracy", "0.8", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["comparison"]["p_values"]["similarity"] <= 0.05
+    assert cli.main(["check", str(tmp_path / "calibration.json"), new_file]) == 2
+    assert "--hierarchy must come with a calibration" in capsys.readouterr().err

@@ -31,6 +31,7 @@ def calibrate(
     of: Annotated[tuple[Literal["samples", "answers"], ...] | None, comma] = None,
     confidence: float | None = None,
     samples: Annotated[Path | None, With("RUN")] = None,
+    place: Annotated[Path | None, Parameter(name="--for"), With("--samples")] = None,
     split: Annotated[Literal["val", "test"], With("RUN"), Without("--samples")] = "val",
     out: Path | None = None,
     files: ScoreFiles = ScoreFiles(),
@@ -56,6 +57,7 @@ def calibrate(
       hace calibrate runs/4cd033b43672ca23 --accuracy 0.9,0.97 --of samples
       hace calibrate runs/4cd033b43672ca23 --confidence 0.95   guarantees that hold with probability 0.95
       hace calibrate shop.safetensors --samples val.npz        a file of hace export, or of HACEClassifier.save
+      hace calibrate birds.hace --samples more.csv --for new-photos   guarantees for photos as unlike those of training as these
       hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                    then: hace evaluate --calibration FILE --accuracy 0.95
 
@@ -82,6 +84,8 @@ def calibrate(
         of: What a guarantee is about (default: samples,answers, where possible).
         confidence: The probability with which guarantees hold (default: on average; 0.9 for answers).
         samples: Other labelled samples in place of the run's own: class folders, a CSV list, features.
+        place: For a model of `hace fit`: unlabelled samples from where it will be used. Calibration samples are drawn to be as
+            similar to the training samples; `hace fit --for` splits accordingly, which does more.
         split: The run's samples to use.
         out: Where to write the calibration (default: into the run, or calibration.json).
         group_share: With groups: the share of new groups that keep a guarantee (default: on average over new groups).
@@ -114,8 +118,12 @@ def calibrate(
         calibration.write(path)
     elif Path(run).is_file():
         path = out or Path(run)
-        calibration = calibrate_model(run, samples, restrictions, out, {**how, "coarse": coarse})
+        calibration = calibrate_model(run, samples, place, restrictions, out, {**how, "coarse": coarse})
     else:
+        if place is not None:
+            raise ConfigError(
+                "--for must come with a model of `hace fit`, which knows its training samples. Got a run."
+            )
         from hace.lab.serve.calibrate_run import calibrate_run
         from hace.lab.serve.load_run import open_finished
 
@@ -133,11 +141,12 @@ def calibrate(
 def calibrate_model(
     model: str,
     samples: Path | None,
+    place: Path | None,
     restrictions: Restrictions,
     out: Path | None,
     how: dict[str, Any],
 ) -> Calibration:
-    """Calibrate the model of a file, and write the calibration into it or to --out."""
+    """Calibrate the model of a file, and write the calibration into it or to --out; `place`: new samples."""
     from hace.lab.serve.export import store_calibration
     from hace.lab.serve.predictor import ExportedPredictor
 
@@ -147,6 +156,7 @@ def calibrate_model(
 
     predictor = ExportedPredictor(model)
     labelled = labelled_split(samples, predictor.hierarchy)
+    how |= _similarities(model, labelled, place, how)
     calibration = predictor.calibrate(
         labelled, split=samples.name, **how, **restrictions.on(predictor.hierarchy)
     )
@@ -155,6 +165,31 @@ def calibrate_model(
     else:
         calibration.write(out)
     return calibration
+
+
+def _similarities(model: str, labelled: Any, place: Path | None, how: dict[str, Any]) -> dict[str, Any]:
+    """How near labelled samples and new ones are to the training samples, where the model knows these."""
+    if Path(model).suffix.lower() != ".hace":
+        if place is not None:
+            raise ConfigError(
+                f"--for must come with a model of `hace fit`, which knows its training samples. Got {model}."
+            )
+        return {}
+    import numpy as np
+
+    from hace.data import Features, Samples
+    from hace.fitting.model import load
+
+    fitted = load(model)
+    if fitted.classifier._nearness is None and place is None:
+        return {}
+    rows = labelled.leaf_only() if how["coarse"] == "drop" else np.arange(len(labelled))
+    if isinstance(labelled, Features):
+        given: Any = np.asarray(labelled.x)
+    else:
+        given = list(labelled.paths or ()) if isinstance(labelled, Samples) else list(labelled.texts)
+    near = {"similarity": fitted.similarity(given)[rows]}
+    return near if place is None else {**near, "new_similarity": fitted.similarity(place)}
 
 
 def calibrate_file(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import numpy as np
 from cyclopts import Parameter
@@ -14,13 +14,16 @@ from hace.cli.engine import With, more
 from hace.errors import ConfigError
 from hace.hierarchy import Hierarchy
 
+if TYPE_CHECKING:
+    from hace.decisions.check import Check
+
 
 def check(
     calibration: Path,
-    scores: Path,
+    new: Path,
     /,
     *,
-    hierarchy: str,
+    hierarchy: str | None = None,
     labels: Path | None = None,
     label_column: Annotated[str | None, With("--labels")] = None,
     groups: Annotated[str | None, With("--labels")] = None,
@@ -37,19 +40,22 @@ def check(
     evidence against it, or it is broken.
 
     Examples
-      hace check calibration.json new.npy --hierarchy tree.csv                        without labels
-      hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv    with some: -1, or empty, where unknown
+      hace check birds.hace new-photos                                                a model of hace fit, without labels
+      hace check birds.hace new-photos --labels some.csv --label-column species       with some: -1, or empty, where unknown
+      hace check calibration.json new.npy --hierarchy tree.csv
+      hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv
       hace check runs/4cd033b43672ca23 new.npy --hierarchy tree.csv --accuracy 0.9
 
-    Without labels, confidence and answers are compared with those of the calibration samples. With some labels, in the order in
-    which they arrive, bets test the guarantee itself: check after each, as often as you like. The threshold that these labels
-    support is shown. Where the guarantee is about new groups, --groups names the group of each sample.
+    Without labels, confidence, answers and, for a model of hace fit, similarity to the training samples are compared with those
+    of the calibration samples. With some labels, in the order in which they arrive, bets test the guarantee itself: check after
+    each, as often as you like. Labels must be of a random part of the samples, not of the odd ones or the sure ones. The
+    threshold that these labels support is shown. Where the guarantee is about new groups, --groups names the group of each.
 
     Args:
-        calibration: A file of `hace calibrate`, or a run that holds one.
-        scores: Scores of the new samples: .npy, .npz, .csv or .parquet.
-        hierarchy: The hierarchy: what `hace hierarchy` reads.
-        labels: The truth, as far as it is known: .npy, .npz, .csv or .txt.
+        calibration: A model of `hace fit`; or a file of `hace calibrate`, or a run that holds one.
+        new: New samples, as `hace predict` takes them; for a calibration their scores: .npy, .npz, .csv or .parquet.
+        hierarchy: For a calibration: the hierarchy, what `hace hierarchy` reads.
+        labels: The truth, in the order of the samples, as far as it is known: .npy, .npz, .csv or .txt.
         label_column: The column to take from a .csv of labels.
         groups: The column of --labels that names the group of each sample.
         accuracy: The guarantee to check.
@@ -61,6 +67,73 @@ def check(
         page: Where to write a page with the result.
         as_json: Print the result as JSON.
     """
+    if calibration.suffix.lower() == ".hace":
+        result = _check_model(calibration, new, labels, label_column, groups, accuracy, of, false_alarm)
+    else:
+        if hierarchy is None:
+            raise ConfigError(
+                f"--hierarchy must come with a calibration and scores. Got {calibration} alone. Give the hierarchy, or a model "
+                "of `hace fit` (.hace), which holds it."
+            )
+        result = _check_scores(
+            calibration,
+            new,
+            hierarchy,
+            labels,
+            label_column,
+            groups,
+            accuracy,
+            of,
+            false_alarm,
+            kind,
+            outputs,
+            key,
+        )
+    print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else result)
+    if page is not None:
+        from hace.lab.report.check_page import write_check
+
+        write_check(result, page)
+        print(f"wrote {page}", file=sys.stderr)
+
+
+def _check_model(
+    path: Path,
+    new: Path,
+    labels: Path | None,
+    label_column: str | None,
+    groups: str | None,
+    accuracy: float,
+    of: str,
+    level: float,
+) -> Check:
+    """The check of a model of `hace fit` on samples."""
+    from hace.fitting.model import load
+
+    model = load(path)
+    known, named = None, None
+    if labels is not None:
+        h = model.hierarchy
+        truth = _known_truth(labels, label_column, h)
+        known, named = [h.nodes[v] if v >= 0 else None for v in truth.tolist()], _groups(labels, groups)
+    return model.check(new, known, accuracy, named, of=of, level=level)
+
+
+def _check_scores(
+    calibration: Path,
+    scores: Path,
+    hierarchy: str,
+    labels: Path | None,
+    label_column: str | None,
+    groups: str | None,
+    accuracy: float,
+    of: str,
+    level: float,
+    kind: Literal["logits", "probs"],
+    outputs: str,
+    key: str | None,
+) -> Check:
+    """The check of a calibration on scores."""
     from hace.decisions.calibration import read_calibration
     from hace.formats import read_hierarchy
     from hace.formats.score_files import open_scores
@@ -74,13 +147,7 @@ def check(
     truth, named = np.full(file.rows, -1), None
     if labels is not None:
         truth, named = _known_truth(labels, label_column, h), _groups(labels, groups)
-    result = ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, false_alarm)
-    print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else result)
-    if page is not None:
-        from hace.lab.report.check_page import write_check
-
-        write_check(result, page)
-        print(f"wrote {page}", file=sys.stderr)
+    return ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, level)
 
 
 def _known_truth(labels: Path, column: str | None, h: Hierarchy) -> np.ndarray:

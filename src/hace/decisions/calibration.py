@@ -19,6 +19,7 @@ from hace.decisions.bounds import GUARANTEES, group_places
 from hace.decisions.check import Check, check
 from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
+from hace.decisions.nearness import samples_like
 from hace.decisions.scores import Scores, inside_subset, subset_mask
 from hace.decisions.shift import Profile
 from hace.decisions.temperature import AlwaysRightError, fit_temperature
@@ -82,6 +83,7 @@ class Calibration(Config):
         *,
         truth: np.ndarray | None = None,
         groups: Sequence[Any] | np.ndarray | None = None,
+        similarity: np.ndarray | None = None,
         level: float = 0.05,
     ) -> Check:
         """Check a guarantee on new samples; see :func:`hace.check`.
@@ -92,6 +94,7 @@ class Calibration(Config):
             of: Of the guarantee.
             truth: (S,) their nodes in the order of arrival, -1 where unknown; None: all unknown.
             groups: (S,) the group of each sample; needed where the guarantee is about new groups.
+            similarity: (S,) how near they are to the training samples, where the calibration knew that of its own.
             level: The probability of a false alarm.
         """
         if self.profile is None or self.pool is not None:
@@ -110,6 +113,7 @@ class Calibration(Config):
             scores.data,
             scores.hierarchy,
             target=truth,
+            similarity=similarity,
             groups=groups,
             labels="nodes",
             level=level,
@@ -199,6 +203,8 @@ def calibrate_scores(
     group_share: float | None = None,
     prefer: str = "steadier",
     frequencies: Any = None,
+    similarity: np.ndarray | None = None,
+    new_similarity: np.ndarray | None = None,
     kind: str = "logits",
     outputs: str = "auto",
     temperature: float | None = None,
@@ -225,6 +231,10 @@ def calibrate_scores(
         frequencies: Class frequencies that changed: (n,) shares of the classes where it will be used, or scores of new samples
             without labels, of the same kind, which estimate them. Guarantees then rest on calibration samples drawn to match;
             see :mod:`hace.decisions.frequencies` for what that assumes.
+        similarity: (S,) how near each sample is to the training samples, from :func:`hace.nearest_similarity`; a check compares
+            it with that of new samples.
+        new_similarity: (M,) the same of unlabelled samples from where the model will be used. Guarantees then rest on
+            calibration samples drawn to be as similar; see :mod:`hace.decisions.nearness` for what that assumes.
         kind: "logits" or "probs".
         outputs: What the columns are: "leaves", "nodes", or "auto".
         temperature: Fitted on other samples; None: fitted on a third of these, chosen by the seed.
@@ -254,13 +264,18 @@ def calibrate_scores(
         )
     given = Scores(scores, hierarchy, kind, outputs).checked()
     truth = given.truths(truth, "nodes")
-    outside = 0 if subset is None else int((~inside_subset(hierarchy, subset, truth)).sum())
+    near = _similarities(similarity, new_similarity, len(given), groups, pool)
+    outside = 0
+    if subset is not None:
+        inside = inside_subset(hierarchy, subset, truth)
+        outside, near = int((~inside).sum()), None if near is None else near[inside]
     given, truth, groups = calibration_samples(given, truth, groups, pool, subset, prior)
     fits = np.zeros(len(truth), dtype=bool)
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
     rest, truths = given[~fits].cooled(temperature), truth[~fits]
+    near = None if near is None else near[~fits]
     units = None if groups is None else groups[~fits]
     notes = ()
     if frequencies is not None:
@@ -271,7 +286,13 @@ def calibrate_scores(
         rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
         notes = (_MATCHED.format(len(rows), len(truths)),)
         rest, truths = rest[rows], truths[rows]
-    seen = Profile.of(rest.data, hierarchy, groups=units, outputs=rest.outputs)
+        near = None if near is None else near[rows]
+    if new_similarity is not None:
+        assert near is not None
+        like = samples_like(near, np.asarray(new_similarity, dtype=np.float64), seed)
+        notes = (*notes, like.note)
+        rest, truths, near = rest[like.rows], truths[like.rows], near[like.rows]
+    seen = Profile.of(rest.data, hierarchy, similarity=near, groups=units, outputs=rest.outputs)
     try:
         thresholds, missing = _thresholds(
             rest,
@@ -312,6 +333,24 @@ def calibrate_scores(
         prior=None if prior is None else dict(prior),
         profile=seen.to_dict(),
     )
+
+
+def _similarities(
+    similarity: np.ndarray | None, new: np.ndarray | None, samples: int, groups: Any, pool: str | None
+) -> np.ndarray | None:
+    """(S,) how near the calibration samples are to the training samples."""
+    if new is not None and (similarity is None or groups is not None):
+        raise ConfigError(
+            "new_similarity must come with similarity, and without groups: samples are drawn to be like new ones, not groups."
+        )
+    if similarity is None or pool is not None:
+        return None
+    near = np.asarray(similarity, dtype=np.float64)
+    if near.shape != (samples,) or not np.isfinite(near).all():
+        raise DataError(
+            f"similarity must hold one finite number for each of the {samples} samples. Got shape {near.shape}."
+        )
+    return near
 
 
 def _matching(

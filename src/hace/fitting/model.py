@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from hace.decisions.calibration import CONFIDENCE
 from hace.decisions.check import Check
 from hace.decisions.decisions import Decisions
 from hace.decisions.rules import top_k
@@ -148,20 +149,37 @@ class Model:
                 "the best class (accuracy=None)."
             ) from error
 
-    def check(self, new: Any, y: Any = None, accuracy: float = ACCURACY, groups: Any = None) -> Check:
+    def check(
+        self,
+        new: Any,
+        y: Any = None,
+        accuracy: float = ACCURACY,
+        groups: Any = None,
+        *,
+        of: str = "samples",
+        level: float = 0.05,
+    ) -> Check:
         """Check on new samples whether the guarantee still holds; see :func:`hace.check`.
 
         Args:
             new: samples in any form that `hace.fit` takes, in the order of arrival.
-            y: their labels; None: unknown.
+            y: their labels, None where unknown; those known must be of a random part of the samples. None: all unknown.
             accuracy: the guarantee.
             groups: the group of each sample, where the guarantee is about new groups.
+            of: "samples" or "answers": what the guarantee is about.
+            level: the probability of a false alarm.
         """
         x, names, broken = self.features(new)
         readable = [place for place in range(len(names)) if place not in broken]
+        for what, given in (("y", y), ("groups", groups)):
+            if given is not None and len(given) != len(names):
+                raise DataError(
+                    f"{what} must have one entry for each of the {len(names):,} samples. Got {len(given):,}."
+                )
         y, groups = (None if given is None else np.asarray(given)[readable] for given in (y, groups))
+        confidence = CONFIDENCE if of == "answers" else None
         with _names_compared():
-            return self.classifier.check(x, y, groups, accuracy)
+            return self.classifier.check(x, y, groups, accuracy, of=of, confidence=confidence, level=level)
 
     def evaluate(
         self, data: Any, y: Any = None, *, label: str | Sequence[str] | None = None, **options: Any

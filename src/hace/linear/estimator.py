@@ -740,7 +740,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
         Args:
             X: (samples, features), in the order of arrival.
-            y: labels; None: unknown.
+            y: labels, None where unknown; those known must be of a random part of the samples. None: all unknown.
             groups: the group of each sample, where :meth:`calibrate` had groups.
             accuracy: as of :meth:`guarantee`.
             of: as of :meth:`guarantee`.
@@ -757,13 +757,23 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
             self._profile,
             scores.log_q(),
             self.hierarchy_,
-            target=None if y is None else self._reading(np.asarray(y)),
+            target=None if y is None else self._known_nodes(y),
             similarity=None if self._nearness is None else self._nearness.similarity(X),
             groups=groups,
             labels="nodes",
             level=level,
             kind="node_log_probs",
         )
+
+    def _known_nodes(self, y: Any) -> np.ndarray:
+        """(S,) the nodes of labels, -1 where they are None."""
+        given = np.asarray(y)
+        known = np.array([label is not None for label in given.tolist()], dtype=bool)
+        nodes = np.full(len(given), -1)
+        if known.any():
+            labels = given[known]
+            nodes[known] = self._reading(np.array(labels.tolist()) if labels.dtype == object else labels)
+        return nodes
 
     def _guarantee(
         self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None
