@@ -20,6 +20,10 @@ COMPARED_NAMES = 20_000
 COMPARED_LENGTH = 200  # characters; the comparison takes the square of it
 _NUMBERED = re.compile(r"([A-Za-z]+[:_])?\d+")  # 536, CL:0000236
 
+BROKEN = (
+    "THE GUARANTEE IS BROKEN"  # what every message about one begins with, and the command line shows in red
+)
+
 # Longest name that `listed` quotes whole, in characters.
 LISTED_LENGTH = 60
 

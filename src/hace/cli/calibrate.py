@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from cyclopts import Parameter
 
-from hace.cli.engine import Numbers, With, Without, comma, more
+from hace.cli.engine import Numbers, With, Without, alarmed, comma, more
 from hace.cli.options import Checkpoint, MovedData, Restrictions, ScoreFiles
-from hace.errors import ConfigError
+from hace.errors import BROKEN, ConfigError
 
 if TYPE_CHECKING:
     from hace.decisions import GuaranteedThreshold
@@ -134,7 +134,7 @@ def calibrate(
     if as_json:
         print(json.dumps(calibration.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(calibration_text(calibration))
+        print(alarmed(calibration_text(calibration), sys.stdout))
     print(f"wrote {path}", file=sys.stderr if as_json else sys.stdout)
 
 
@@ -255,4 +255,5 @@ def calibration_text(calibration: Calibration) -> str:
     strictest = max(calibration.thresholds, key=lambda t: t.confidence is not None)
     assumed = [f"  - {text.replace('samples', unit)}" for text in strictest.assumptions]
     lines += ["", "what a guarantee assumes", *assumed]
-    return "\n".join([*lines, *calibration.notes, ""])
+    broken = [f"{BROKEN}: {calibration.broken}"] if calibration.broken else []
+    return "\n".join([*lines, *calibration.notes, *broken, ""])

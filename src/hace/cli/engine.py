@@ -12,14 +12,14 @@ from dataclasses import MISSING, dataclass, fields
 from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, TypedDict, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TextIO, TypedDict, Union, get_args, get_origin, get_type_hints
 
 import docstring_parser
 from cyclopts import UNSET, App, Group, Parameter
 from cyclopts import exceptions as mistakes
 from cyclopts.help import DefaultFormatter, InlineText
 
-from hace.errors import ConfigError, HaceError, nearest
+from hace.errors import BROKEN, ConfigError, HaceError, nearest
 from hace.settings import Config, fits, from_text, in_words
 
 # What people type for an option that has another name here.
@@ -262,6 +262,13 @@ def _typed(argument: Any) -> str:
 
 
 # ---------------------------------------------------------------------- messages
+
+
+def alarmed(text: str, stream: TextIO) -> str:
+    """Text whose lines about a broken guarantee are red where the stream is a terminal."""
+    if not stream.isatty():
+        return text
+    return "\n".join(f"\x1b[1;31m{line}\x1b[0m" if BROKEN in line else line for line in text.split("\n"))
 
 
 def in_one_line(error: mistakes.CycloptsError, command: str) -> str:

@@ -16,7 +16,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from hace.checks import check_count
-from hace.cli.engine import Numbers, With, Without, more
+from hace.cli.engine import Numbers, With, Without, alarmed, more
 from hace.cli.options import (
     Checkpoint,
     Guarantee,
@@ -187,7 +187,7 @@ def evaluate(
         document = without_nan(about | report.to_dict())
         print(json.dumps(document, indent=2, ensure_ascii=False, allow_nan=False))
     else:
-        print(report.to_text())
+        print(alarmed(report.to_text(), sys.stdout))
     if out is not None:
         write_report(
             report,
@@ -231,11 +231,11 @@ def evaluate_models(h: Hierarchy, models: list[Model], options: Mapping[str, Any
     evaluations = []
     for model in models:
         asked = dict(model.calibration)
-        remark = asked.pop("remark", None)
+        known = {name: asked.pop(name, None) for name in ("remark", "held_out")}
         unit, size = model.size
         with progress(model.name, unit) as start:
             evaluation = model.report(**options, **asked, name=model.name, progress=start(size, 0))
-        evaluations.append(replace(evaluation.over(h), source=model.source, remark=remark))
+        evaluations.append(replace(evaluation.over(h), source=model.source, **known))
     return evaluations
 
 
@@ -328,7 +328,7 @@ class Asked:
         if self.guarantee.asked is not None:
             calibration.check_use(None, **self.restrictions.on(h), again=again)
             sure = calibration.threshold_for(*self.guarantee.asked, again)
-        return {"temperature": calibration.temperature, "guarantee": sure}
+        return {"temperature": calibration.temperature, "guarantee": sure, "held_out": calibration.right}
 
     def of_run(self, run: str, names: Path | None) -> Given:
         """A run, and a second one or a file of scores to compare it with."""
@@ -379,6 +379,7 @@ class Asked:
             calibration, again = predictor.calibration, f"hace calibrate {path} --samples PATH"
             calibration.check_use(None, **self.restrictions.on(h), again=again)
             about["guarantee"] = calibration.threshold_for(*self.guarantee.asked, again)
+            about["held_out"] = calibration.right
         return h, [Model(path, Path(path).stem, report, ("samples", len(samples)), about)], {"model": path}
 
     def second_run(self, run: str, other: Path, first: Rescored) -> Rescored:
@@ -414,6 +415,7 @@ class Asked:
         about = {
             "temperature": calibration.temperature,
             "guarantee": calibration.threshold_for(*self.guarantee.asked, again),
+            "held_out": calibration.right,
             "remark": seen and f"These samples do not test the guarantee: the run was {seen} on them.",
         }
         return Model(folder, title, scored.report, size, about)

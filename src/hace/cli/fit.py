@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
 
-from hace.cli.engine import Words, more
+from hace.cli.engine import Words, alarmed, more
 from hace.errors import ConfigError
 from hace.files.allocator import keep_freed_memory
 
@@ -112,5 +113,5 @@ def fit(
     written = made.report(shown)
     card = written.with_suffix(".card.md")
     write_whole(card, made.card().encode())
-    print(made)
+    print(alarmed(str(made), sys.stdout))
     print(f"\nwrote {target} ({target.stat().st_size / 1e6:.1f} MB), its page {written} and its card {card}")

@@ -11,9 +11,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO
 
-from hace.cli.engine import Numbers, With, Without, more
+from hace.cli.engine import Numbers, With, Without, alarmed, more
 from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
-from hace.errors import ConfigError, DataError, printable
+from hace.errors import BROKEN, ConfigError, DataError, printable
 from hace.files.allocator import keep_freed_memory
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
@@ -190,6 +190,8 @@ def say_guarantee(predictor: Predictor, asked: Question, in_table: bool) -> None
     if guarantee is not None:
         text = guarantee_text(guarantee, "samples" if asked.pool is None else "groups")
         print(text, file=sys.stdout if in_table else sys.stderr)
+        if predictor.calibration.broken:
+            print(alarmed(f"{BROKEN}: {predictor.calibration.broken}", sys.stderr), file=sys.stderr)
     pooled = guarantee is not None and asked.pool is not None
     temperature = predictor.calibration.temperature if pooled else predictor.temperature
     how = "raw; `hace calibrate RUN` calibrates them"

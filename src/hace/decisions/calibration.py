@@ -20,13 +20,15 @@ from hace.decisions.check import Check, check
 from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.nearness import samples_like
-from hace.decisions.scores import Scores, inside_subset, subset_mask
+from hace.decisions.scores import Scores, inside_subset, rank_leaves, subset_mask
 from hace.decisions.shift import Profile
 from hace.decisions.temperature import AlwaysRightError, fit_temperature
+from hace.decisions.trust import RightShare, right_share
 from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.documents import read_mapping
 from hace.files.writing import json_bytes, write_whole
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import is_above
 from hace.settings import Config, from_dict
 
 FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
@@ -58,6 +60,8 @@ class Calibration(Config):
         subset: The classes that answers were restricted to.
         prior: Prior weights of nodes that were added to the scores.
         profile: What was seen of the samples that thresholds rest on, for :meth:`check`; see :class:`hace.Profile`.
+        right: How often the best class is right on these samples; None where they are too few.
+        broken: Why the guarantees must not be trusted, see :mod:`hace.decisions.trust`; "" where nothing speaks against them.
     """
 
     temperature: float
@@ -74,6 +78,8 @@ class Calibration(Config):
     subset: tuple[str, ...] | None = None
     prior: Mapping[str, float] | None = None
     profile: Mapping[str, Any] | None = None
+    right: RightShare | None = None
+    broken: str = ""
 
     def check(
         self,
@@ -167,8 +173,8 @@ class Calibration(Config):
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
         plain = {"format": FORMAT, **super().to_dict(), "thresholds": [t.to_dict() for t in self.thresholds]}
-        later = ("pool", "subset", "prior", "profile")  # stored where they are used
-        return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v is None)}
+        later = ("pool", "subset", "prior", "profile", "right", "broken")  # stored where they are used
+        return {k: v for k, v in plain.items() if k != "missing" and not (k in later and v in (None, ""))}
 
     def write(self, path: str | Path) -> None:
         """Write it as JSON with its checksum, whole or not at all."""
@@ -332,6 +338,7 @@ def calibrate_scores(
         subset=None if subset is None else tuple(subset),
         prior=None if prior is None else dict(prior),
         profile=seen.to_dict(),
+        right=right_share(_best_is_right(rest, truths), units),
     )
 
 
@@ -351,6 +358,13 @@ def _similarities(
             f"similarity must hold one finite number for each of the {samples} samples. Got shape {near.shape}."
         )
     return near
+
+
+def _best_is_right(scores: Scores, truth: np.ndarray) -> np.ndarray:
+    """(S,) whether the most probable class is the truth or below it."""
+    h = scores.hierarchy
+    best = [rank_leaves(block.leaves(), 1)[:, 0].numpy() for _, block in scores.blocks()]
+    return is_above(h, truth, h.leaf_nodes[np.concatenate(best)])
 
 
 def _matching(
@@ -515,6 +529,8 @@ def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str
         if values.pop("format", None) != FORMAT or not isinstance(values.get("thresholds"), list):
             raise ValueError(f"its format must be {FORMAT!r}, with a list of thresholds.")
         values["thresholds"] = tuple(GuaranteedThreshold.from_dict(t) for t in values["thresholds"])
+        if values.get("right") is not None:
+            values["right"] = RightShare(*map(float, values["right"]))
         return from_dict(Calibration, values)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = str(error).removesuffix(" Calibrate again.") if remedy else str(error)

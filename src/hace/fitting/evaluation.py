@@ -13,6 +13,7 @@ from scipy import stats
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold
+from hace.decisions.trust import SIGNIFICANT
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -23,7 +24,6 @@ from hace.metrics.intervals import Interval, interval, paired_interval, share_in
 ACCURACY = 0.95
 ACCURACIES = (0.95, 0.9, 0.8)  # what is tried where samples are too few for the first
 NOTHING = "no answer"
-SIGNIFICANT = 0.01  # of what speaks against a guarantee
 
 
 def is_right(clf: HACEClassifier, x: Any, nodes: IntArray) -> np.ndarray:
@@ -120,22 +120,6 @@ def _chance_of_mean(shares: np.ndarray, least: float, calibrated: int) -> float:
     if error == 0:
         return 1.0 if excess <= 0 else 0.0
     return float(stats.t.sf(excess / error, len(shares) - 1))
-
-
-def differ_by_more_than_chance(
-    first: np.ndarray, second: np.ndarray, groups: tuple[np.ndarray | None, np.ndarray | None] = (None, None)
-) -> bool:
-    """Whether two sets of samples have different accuracies, from what is right (M,) in each."""
-    if len(first) < 2 or len(second) < 2:
-        return False
-    parts = [
-        interval(np.asarray(r, dtype=float)[None], groups=g)
-        for r, g in zip((first, second), groups, strict=True)
-    ]
-    error = float(np.hypot(parts[0].error, parts[1].error))
-    if error == 0 or not np.isfinite(error):
-        return False
-    return bool(2 * stats.norm.sf(abs(parts[0].value - parts[1].value) / error) < SIGNIFICANT)
 
 
 def accuracy_of(right: np.ndarray, groups: np.ndarray | None) -> Interval:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from hace.errors import BROKEN
 from hace.fitting.evaluation import NOTHING
 from hace.settings import Config
 
@@ -168,7 +169,7 @@ class Findings(Config):
         """What to watch."""
         question = "What should I watch?"
         if self.broken:
-            return Answer("Watch", question, "", f"THE GUARANTEE IS BROKEN: {self.broken}", bad=True)
+            return Answer("Watch", question, "", f"{BROKEN}: {self.broken}", bad=True)
         odd = [self.no_guarantee if self.guarantee is not None else "", *self.notes]
         first = next((note for note in odd if note), "nothing odd was found")
         return Answer("Watch", question, "", first[0].upper() + first[1:])

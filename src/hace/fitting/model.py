@@ -239,6 +239,8 @@ class Model:
             raise ConfigError(f"path must end in {SUFFIX}. Got {str(path)!r}.")
         tensors, document = classifier_parts(self.classifier)
         document[_PART] = self.named(Path(path).name).findings.to_dict()
+        if document["calibration"] is not None and self.findings.broken:
+            document["calibration"]["broken"] = self.findings.broken
         if self.encoder is not None:
             more, changes = document_parts(self.encoder)
             if self.encoder.kind == PHOTOS:  # images and their features are in single precision

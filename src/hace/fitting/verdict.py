@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 
 from hace.decisions.nearness import ALARM, similarity_alarm
+from hace.decisions.trust import REMEDY, right_share, why_broken
 from hace.errors import HaceError
 from hace.fitting.choice import Choice
 from hace.fitting.evaluation import (
     Guaranteed,
     accuracy_of,
     best_guarantee,
-    differ_by_more_than_chance,
     gain_of,
     is_right,
     judge_guarantee,
@@ -31,10 +31,6 @@ from hace.metrics.intervals import Interval
 
 CURVE = (0.8, 0.85, 0.9, 0.93, 0.95, 0.97, 0.98, 0.99)  # guarantees that the page can slide through
 _COMPARED = 50  # samples of either kind, at least, whose similarities are compared
-_REMEDY = (
-    "Calibrate on labelled samples from where the model will be used (a split val), or say which samples belong together "
-    "(groups=)."
-)
 
 
 def findings_of(
@@ -138,13 +134,10 @@ def _broken(
     """Why the guarantee must not be trusted: test samples contradict it, or are unlike those it rests on."""
     if not guarantee.kept:
         least = 1 - guarantee.accuracy
-        return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {_REMEDY}"
-    if held is not None and differ_by_more_than_chance(held, tested, groups):
-        return (
-            f"right in {held.mean():.1%} of the samples it rests on and in {tested.mean():.1%} of test samples, more than "
-            f"chance. {_REMEDY}"
-        )
-    return ""
+        return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {REMEDY}"
+    if held is None:
+        return ""
+    return why_broken(right_share(held, groups[0]), right_share(tested, groups[1]))
 
 
 def _unlike(training: Training, place: PlaceOfUse | None) -> str:
@@ -161,7 +154,7 @@ def _unlike(training: Training, place: PlaceOfUse | None) -> str:
         return ""
     return (
         f"the samples it rests on are not as similar to the training samples as {whose} are (distance {apart:.2f} of at most "
-        f"{ALARM:g}). {_REMEDY}"
+        f"{ALARM:g}). {REMEDY}"
     )
 
 

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.decisions import GuaranteedThreshold
+from hace.decisions.trust import RightShare, right_share, why_broken
+from hace.errors import BROKEN
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.derived import is_above
 from hace.metrics import curves, measures
 from hace.metrics.answers import (
     ClassTable,
@@ -60,6 +63,7 @@ class Evaluation:
         source: where the scores come from.
         groups: (S,) the name of each sample's group, where samples come in groups: intervals are then over groups.
         names: (S,) the name of each sample, such as its file, where they are known.
+        held_out: how often the best class is right on the samples that the guarantee rests on, where that is known.
     """
 
     hierarchy: Hierarchy
@@ -80,6 +84,7 @@ class Evaluation:
     source: str = ""
     groups: np.ndarray | None = None
     names: np.ndarray | None = None
+    held_out: RightShare | None = None
 
     def over(self, hierarchy: Hierarchy) -> Evaluation:
         """The same over a hierarchy that differs in names alone."""
@@ -186,6 +191,7 @@ class Evaluation:
                 "assumptions": list(self.guarantee.assumptions),
                 "measured": self.guarantee_measured(),
                 "remark": self.remark,
+                "broken": self.guarantee_broken or None,
             }
         if self.subset is not None:
             document["outside_subset"] = self.subset[1]
@@ -204,6 +210,14 @@ class Evaluation:
             "true_of_answers": 1 - false / answered if answered else np.nan,
             "specificity": values[title, "specificity"],
         }
+
+    @cached_property
+    def guarantee_broken(self) -> str:
+        """Why the guarantee must not be trusted on samples like these; "" where nothing speaks against it."""
+        if self.guarantee is None or self.remark is not None or self.subset is not None:
+            return ""
+        right = is_above(self.hierarchy, self.samples.truth, self.samples.answers)
+        return why_broken(self.held_out, right_share(right, self.groups), "these samples")
 
     def guarantee_outcome(self) -> str:
         """Whether the guarantee was kept on these samples, in a sentence; what they do not test is said instead."""
@@ -295,6 +309,7 @@ class Evaluation:
                 f"root, of which {measured['true_of_answers']:.2%} are true; specificity {measured['specificity']:.4f}",
                 f"  {self.guarantee_outcome()}",
             ]
+            lines += [f"  {BROKEN}: {self.guarantee_broken}"] if self.guarantee_broken else []
         if self.subset is not None:
             classes, outside = self.subset
             words = "outside it and are left out" if self.only_subset else "outside it"

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple
 
 import pandas as pd
 
-from hace.lab.report.caveats import caveats
+from hace.lab.report.caveats import caveats, guarantee_alarm
 from hace.lab.report.compare import ENOUGH_SEEDS, Outcome, Pair, compare
 from hace.lab.report.document import WORDS
 from hace.lab.report.labels import LabelQuestion, LabelState, label_questions
@@ -96,6 +96,7 @@ class Card:
     use: str = ""  # the method to use; "" where nothing was held out
     why: str = ""  # on what evidence
     commands: tuple[str, ...] = ()  # to paste: train it with samples held out, calibrate it, ask it
+    alarm: str = ""  # why guarantees that rest on held-out samples must not be trusted
     caveats: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()  # that it speaks of
 
@@ -189,6 +190,7 @@ def aspect_card(results: Results, condition: Condition, rows: pd.DataFrame) -> C
         use=method_title(method) if method else "",
         why=why,
         commands=_commands(results, condition, method),
+        alarm=guarantee_alarm(results, condition, method or second),
         caveats=tuple(caveats(results, {condition: methods})),
         methods=tuple(methods),
     )
@@ -300,6 +302,7 @@ def label_card(question: LabelQuestion, rows: pd.DataFrame) -> Card:
         use=_label_use(use) if may_use else "",
         why=_label_why(alone, use[alone]) if may_use and alone is not None else "",
         commands=_label_commands(question, alone, case, use),
+        alarm=next(filter(None, (guarantee_alarm(results, s.condition, s.best) for s in states)), ""),
         caveats=tuple(caveats(results, named)),
         methods=tuple(dict.fromkeys(state.best for state in states)),
     )

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import pandas as pd
 
+from hace.decisions.trust import right_share, why_broken
+from hace.hierarchy.derived import is_above
 from hace.lab.report.metric import TOP1
 from hace.lab.report.results import Results
 from hace.lab.report.runs import Condition, condition_of, method_title, metric_values, unseen_classes
@@ -29,6 +31,25 @@ def caveats(results: Results, named: Mapping[Condition, Sequence[str]]) -> list[
         notes += _samples(results.scores[condition])
         notes += _missing(results.in_condition(condition))
     return list(dict.fromkeys(notes))
+
+
+def guarantee_alarm(results: Results, condition: Condition, method: str) -> str:
+    """Why guarantees from held-out samples must not be trusted: a method is right there more or less often than on test samples."""
+    finals = results.scores[condition].finished(method)
+    runs = results.in_condition(condition)
+    searched = runs[(runs["stage"] == "search") & (runs["method"] == method)]
+    if condition.protocol == "paper" or searched.empty or finals.empty:
+        return ""
+    final = finals.iloc[0]
+    own = searched[(searched["seed"] == final["seed"]) & (searched["lr"] == final["lr"])]
+    accuracy = metric_values(own, TOP1).dropna()
+    known = final["run"].predictions()
+    if accuracy.empty or "group" in known:  # searches do not tell their groups
+        return ""
+    held_out = int(own.loc[accuracy.idxmax(), "samples"])
+    on_held_out = right_share(np.arange(held_out) < round(accuracy.max() * held_out))
+    on_test = right_share(is_above(final["run"].hierarchy, known["truth"], known["answer"]))
+    return why_broken(on_held_out, on_test)
 
 
 def _edges(results: Results, named: Mapping[Condition, Sequence[str]]) -> Iterator[str]:

@@ -154,6 +154,7 @@ def _card(name: str, evaluation: Evaluation) -> Card:
         answer[:1].upper() + answer[1:],
         "part",
         lines=tuple(lines),
+        alarm=evaluation.guarantee_broken,
         caveats=tuple(_caveats(evaluation)),
     )
 

@@ -11,11 +11,13 @@ import torch
 
 from hace.checks import check_choice
 from hace.decisions.calibration import Calibration, calibrate_scores, read_calibration
+from hace.decisions.trust import RightShare, right_share, why_broken
 from hace.errors import ConfigError
 from hace.files.writing import sha256
+from hace.hierarchy.derived import is_above
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.result import ScoreView
-from hace.lab.runs.run import CALIBRATION, CONFIG, WEIGHTS, Run
+from hace.lab.runs.run import CALIBRATION, CONFIG, PREDICTIONS, WEIGHTS, Run
 from hace.lab.serve.load_run import open_finished
 from hace.lab.serve.rescore import Rescored, fate_of_coarse, rescored
 
@@ -139,9 +141,19 @@ def calibrate_run(
         notes.append(
             "The calibration samples chose the epoch (patience), so guarantees are slightly optimistic."
         )
+    if data is None and split == "val" and (pool, subset, prior) == (None, None, None):
+        calibration = replace(calibration, broken=why_broken(calibration.right, _right_on_test(run)))
     calibration = replace(calibration, weights=_weights_hash(run), notes=tuple(notes))
     calibration.write(run.folder / CALIBRATION if out is None else out)
     return calibration
+
+
+def _right_on_test(run: Run) -> RightShare | None:
+    """How often the run is right on its test samples, as it found when it ended."""
+    if run.config.evaluate != "test" or PREDICTIONS not in run.files:
+        return None
+    known = run.predictions()
+    return right_share(is_above(run.hierarchy, known["truth"], known["answer"]), known.get("group"))
 
 
 def _weights_hash(run: Run) -> str:

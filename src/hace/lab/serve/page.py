@@ -73,6 +73,7 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
             for t in guarantees
             if t.accuracy is not None and t.groups is None and t.constrained
         ],
+        "broken": calibration.broken if calibration and plain else "",
         "note": "It knows these classes and no others: whatever it is shown, it answers with one of them or a group. "
         "A guarantee holds for samples from the same source as those it was calibrated on.",
     }

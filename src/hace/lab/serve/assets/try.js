@@ -349,9 +349,12 @@ function show() {
   const { tree, model } = page, kept = guarantee(), language = $("language").value;
   $("sureOut").textContent = `${$("sure").value}%`;
   $("sure").setAttribute("aria-valuetext", `${$("sure").value}%`);
-  $("guarantee").className = kept ? "soft" : "warning";
+  const broken = kept && model.broken;
+  $("guarantee").className = broken ? "broken" : kept ? "soft" : "warning";
   $("guarantee").textContent = kept
-    ? kept.guarantee
+    ? broken
+      ? `The guarantee is broken: ${model.broken}`
+      : kept.guarantee
     : page.keep
       ? "No guarantee: it would be about answers among all classes. The slider is a plain threshold on the probability."
       : model.guarantees.length

@@ -1,0 +1,66 @@
+"""Held-out samples with twins in training promise more than test samples keep, and every command says so."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hace.cli import main
+from hace.decisions.calibration import read_calibration
+from hace.errors import BROKEN
+from hace.lab.runs.run import Run, read_run
+from hace.lab.serve.page import model_document
+from hace.lab.serve.predictor import Predictor
+
+TREE = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\ncat,persian\ncat,siamese\n"
+LEAVES = ("husky", "beagle", "persian", "siamese")
+
+
+def write_features(folder: Path, apart: float) -> None:
+    """Training and held-out samples of the same places, and test samples from places so far apart."""
+    rng = np.random.default_rng(0)
+    y = np.tile(np.arange(4), 300)
+    split = np.repeat(["train", "val", "test"], 400)
+    x = 3 * np.eye(4)[y] + rng.normal(size=(1200, 4)) * np.where(split == "test", apart, 1.0)[:, None]
+    np.savez(folder / "f.npz", X=x.astype(np.float32), y=np.array(LEAVES)[y], split=split)
+    np.save(folder / "new.npy", x[-5:].astype(np.float32))
+    (folder / "tree.csv").write_text(TREE)
+
+
+def calibrated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    monkeypatch.chdir(folder)
+    assert main("probe --features f.npz --hierarchy tree.csv --epochs 5 --out runs".split()) == 0
+    (run,) = (read_run(place.parent) for place in Path("runs").glob("*/run.json"))
+    assert main(["calibrate", str(run.folder), "--accuracy", "0.9"]) == 0
+    return run
+
+
+def test_the_guarantee_is_shown_as_broken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_features(tmp_path, apart=2.5)
+    run = calibrated(tmp_path, monkeypatch)
+    assert f"{BROKEN}: right in 9" in capsys.readouterr().out
+    broken = read_calibration(run.folder / "calibration.json").broken
+    assert "of test samples, more than chance. Calibrate on labelled samples from where" in broken
+    assert main(["predict", str(run.folder), "new.npy", "--accuracy", "0.9", "--out", "a.csv"]) == 0
+    assert f"{BROKEN}: {broken}" in capsys.readouterr().err
+    assert model_document(Predictor.from_run(run.folder))["broken"] == broken
+    assert main(["export", str(run.folder), "--to", "safetensors", "--out", "m.safetensors"]) == 0
+    assert model_document(Predictor.from_run("m.safetensors"))["broken"] == broken
+    capsys.readouterr()
+    assert main(["evaluate", str(run.folder), "--accuracy", "0.9", "--json"]) == 0
+    assert "of these samples" in json.loads(capsys.readouterr().out)["guarantee"]["broken"]
+
+
+def test_alike_samples_keep_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_features(tmp_path, apart=1.0)
+    run = calibrated(tmp_path, monkeypatch)
+    assert main(["evaluate", str(run.folder), "--accuracy", "0.9"]) == 0
+    assert BROKEN not in capsys.readouterr().out
+    assert not read_calibration(run.folder / "calibration.json").broken
