@@ -185,7 +185,11 @@ def seasons(tmp_path: Path) -> tuple[Path, str]:
     assert cli.main(f"{words} --checkpoint {weights} --image-size 32 --out {tmp_path}/features".split()) == 0
     words = f"probe --features {tmp_path}/features --validation 0.3 --epochs 20 --out {tmp_path}/runs"
     assert cli.main(words.split()) == 0
-    (run,) = (path for path in (tmp_path / "runs").iterdir() if (path / "run.json").is_file())
+    (run,) = (
+        path
+        for path in (tmp_path / "runs").iterdir()
+        if (path / "run.json").is_file() and not path.is_symlink()
+    )
     return tmp_path, str(run)
 
 

@@ -86,7 +86,9 @@ def test_a_saved_configuration_runs_again(tmp_path: Path, capsys: pytest.Capture
 
 
 def all_runs(folder: Path) -> list[Run]:
-    return [read_run(path) for path in sorted(folder.iterdir()) if not path.name.startswith(".")]
+    return [
+        read_run(path) for path in sorted(folder.iterdir()) if path.name[0] != "." and path.name != "latest"
+    ]
 
 
 def only_run(folder: Path) -> Run:

@@ -53,10 +53,10 @@ def calibrate(
     probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its guarantee on new samples.
 
     Examples
-      hace calibrate runs/4cd033b43672ca23                     then: hace predict runs/4cd033b43672ca23 photos --accuracy 0.95
-      hace calibrate runs/4cd033b43672ca23 --accuracy 0.9,0.97 --of samples
-      hace calibrate runs/4cd033b43672ca23 --confidence 0.95   guarantees that hold with probability 0.95
-      hace calibrate shop.safetensors --samples val.npz        a file of hace export, or of HACEClassifier.save
+      hace calibrate runs/latest                                   then: hace predict runs/latest photos --accuracy 0.95
+      hace calibrate runs/latest --accuracy 0.9,0.97 --of samples
+      hace calibrate runs/latest --confidence 0.95                 guarantees that hold with probability 0.95
+      hace calibrate shop.safetensors --samples val.npz            a file of hace export, or of HACEClassifier.save
       hace calibrate birds.hace --samples more.csv --for new-photos   guarantees for photos as unlike those of training as these
       hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                    then: hace evaluate --calibration FILE --accuracy 0.95

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,15 +12,17 @@ import numpy as np
 from cyclopts import Parameter
 
 from hace.cli.engine import With, more
-from hace.errors import ConfigError
-from hace.hierarchy import Hierarchy
+from hace.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from hace.decisions.calibration import Calibration
     from hace.decisions.check import Check
+    from hace.decisions.scores import Scores
+    from hace.hierarchy import Hierarchy
 
 
 def check(
-    calibration: Path,
+    model: Path,
     new: Path,
     /,
     *,
@@ -30,9 +33,9 @@ def check(
     accuracy: float = 0.95,
     of: Literal["samples", "answers"] = "samples",
     false_alarm: Annotated[float, more] = 0.05,
-    kind: Annotated[Literal["logits", "probs"], more] = "logits",
-    outputs: Annotated[Literal["auto", "leaves", "nodes"], more] = "auto",
-    key: Annotated[str | None, more] = None,
+    kind: Annotated[Literal["logits", "probs"], With("--hierarchy"), more] = "logits",
+    outputs: Annotated[Literal["auto", "leaves", "nodes"], With("--hierarchy"), more] = "auto",
+    key: Annotated[str | None, With("--hierarchy"), more] = None,
     page: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json"), more] = False,
 ) -> None:
@@ -44,7 +47,7 @@ def check(
       hace check birds.hace new-photos --labels some.csv --label-column species       with some: -1, or empty, where unknown
       hace check calibration.json new.npy --hierarchy tree.csv
       hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv
-      hace check runs/4cd033b43672ca23 new.npy --hierarchy tree.csv --accuracy 0.9
+      hace check runs/latest new.npz --accuracy 0.9
 
     Without labels, confidence, answers and, for a model of hace fit, similarity to the training samples are compared with those
     of the calibration samples. With some labels, in the order in which they arrive, bets test the guarantee itself: check after
@@ -52,9 +55,9 @@ def check(
     threshold that these labels support is shown. Where the guarantee is about new groups, --groups names the group of each.
 
     Args:
-        calibration: A model of `hace fit`; or a file of `hace calibrate`, or a run that holds one.
-        new: New samples, as `hace predict` takes them; for a calibration their scores: .npy, .npz, .csv or .parquet.
-        hierarchy: For a calibration: the hierarchy, what `hace hierarchy` reads.
+        model: A model of `hace fit`, a calibrated run, or a file of one; or, with --hierarchy, a file of `hace calibrate`.
+        new: New samples, as `hace predict` takes them; with --hierarchy their scores: .npy, .npz, .csv or .parquet.
+        hierarchy: The hierarchy of scores: what `hace hierarchy` reads.
         labels: The truth, in the order of the samples, as far as it is known: .npy, .npz, .csv or .txt.
         label_column: The column to take from a .csv of labels.
         groups: The column of --labels that names the group of each sample.
@@ -67,28 +70,17 @@ def check(
         page: Where to write a page with the result.
         as_json: Print the result as JSON.
     """
-    if calibration.suffix.lower() == ".hace":
-        result = _check_model(calibration, new, labels, label_column, groups, accuracy, of, false_alarm)
-    else:
-        if hierarchy is None:
-            raise ConfigError(
-                f"--hierarchy must come with a calibration and scores. Got {calibration} alone. Give the hierarchy, or a model "
-                "of `hace fit` (.hace), which holds it."
-            )
-        result = _check_scores(
-            calibration,
-            new,
-            hierarchy,
-            labels,
-            label_column,
-            groups,
-            accuracy,
-            of,
-            false_alarm,
-            kind,
-            outputs,
-            key,
+    truth = Truth(labels, label_column, groups)
+    if hierarchy is not None:
+        scores = _open(model, new, hierarchy, kind, outputs, key)
+        result = _check_scores(*scores, truth, accuracy, of, false_alarm)
+    elif model.suffix.lower() == ".json":
+        raise ConfigError(
+            f"--hierarchy must come with a calibration and scores. Got {model} alone. Give the hierarchy, or a model, which "
+            "holds it."
         )
+    else:
+        result = _check_model(model, new, truth, accuracy, of, false_alarm)
     print(json.dumps(result.to_dict(), indent=2, ensure_ascii=False) if as_json else result)
     if page is not None:
         from hace.lab.report.check_page import write_check
@@ -97,57 +89,76 @@ def check(
         print(f"wrote {page}", file=sys.stderr)
 
 
-def _check_model(
-    path: Path,
-    new: Path,
-    labels: Path | None,
-    label_column: str | None,
-    groups: str | None,
-    accuracy: float,
-    of: str,
-    level: float,
-) -> Check:
-    """The check of a model of `hace fit` on samples."""
-    from hace.fitting.model import load
+@dataclass(frozen=True)
+class Truth:
+    """Where labels of new samples are, and their groups."""
 
-    model = load(path)
-    known, named = None, None
-    if labels is not None:
-        h = model.hierarchy
-        truth = _known_truth(labels, label_column, h)
-        known, named = [h.nodes[v] if v >= 0 else None for v in truth.tolist()], _groups(labels, groups)
-    return model.check(new, known, accuracy, named, of=of, level=level)
+    labels: Path | None
+    column: str | None
+    groups: str | None
+
+    def read(self, h: Hierarchy, samples: int) -> tuple[np.ndarray, np.ndarray | None]:
+        """(S,) the nodes of labels, -1 where there is none, and (S,) groups where there are any."""
+        if self.labels is None:
+            return np.full(samples, -1), None
+        truth = _known_truth(self.labels, self.column, h)
+        if len(truth) != samples:
+            raise DataError(
+                f"{self.labels} must have one label for each of the {samples:,} samples. Got {len(truth):,} labels."
+            )
+        return truth, _groups(self.labels, self.groups)
+
+
+def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, level: float) -> Check:
+    """The check of a model on samples; of a model of `hace fit` by the similarity to its training samples, too."""
+    from hace.decisions.scores import Scores
+    from hace.fitting.model import is_fitted, load
+    from hace.lab.serve.predictor import Predictor
+
+    if is_fitted(path):
+        model = load(path)
+        known, named = None, None
+        if truth.labels is not None:
+            h = model.hierarchy
+            nodes = _known_truth(truth.labels, truth.column, h).tolist()
+            known, named = (
+                [h.nodes[v] if v >= 0 else None for v in nodes],
+                _groups(truth.labels, truth.groups),
+            )
+        return model.check(new, known, accuracy, named, of=of, level=level)
+    predictor = Predictor.from_run(str(path))
+    made = predictor.calibration
+    scores, outputs = predictor.scores(predictor.inputs([str(new)]))
+    return _check_scores(
+        made, Scores(scores, predictor.hierarchy, "logits", outputs), truth, accuracy, of, level
+    )
+
+
+def _open(
+    path: Path, new: Path, hierarchy: str, kind: str, outputs: str, key: str | None
+) -> tuple[Calibration, Scores]:
+    """A calibration from a file, or a run that holds one, and scores from a file."""
+    from hace.decisions.calibration import read_calibration
+    from hace.decisions.scores import Scores
+    from hace.formats import read_hierarchy
+    from hace.formats.score_files import open_scores
+
+    h = read_hierarchy(hierarchy)
+    path = path / "calibration.json" if path.is_dir() else path
+    made = read_calibration(path)
+    made.check_hierarchy(h, path, "hace calibrate")
+    file = open_scores(new, h, absent=0.0 if kind == "probs" else float("-inf"), key=key, outputs=outputs)
+    chunks = list(file.chunks())
+    if not chunks:
+        raise DataError(f"{new} must hold at least one sample. Got none.")
+    return made, Scores(np.concatenate(chunks), h, kind, file.outputs)
 
 
 def _check_scores(
-    calibration: Path,
-    scores: Path,
-    hierarchy: str,
-    labels: Path | None,
-    label_column: str | None,
-    groups: str | None,
-    accuracy: float,
-    of: str,
-    level: float,
-    kind: Literal["logits", "probs"],
-    outputs: str,
-    key: str | None,
+    made: Calibration, scores: Scores, truth: Truth, accuracy: float, of: str, level: float
 ) -> Check:
-    """The check of a calibration on scores."""
-    from hace.decisions.calibration import read_calibration
-    from hace.formats import read_hierarchy
-    from hace.formats.score_files import open_scores
-    from hace.metrics.scored_file import ScoredFile
-
-    h = read_hierarchy(hierarchy)
-    path = calibration / "calibration.json" if calibration.is_dir() else calibration
-    made = read_calibration(path)
-    made.check_hierarchy(h, path, "hace calibrate")
-    file = open_scores(scores, h, absent=0.0 if kind == "probs" else float("-inf"), key=key, outputs=outputs)
-    truth, named = np.full(file.rows, -1), None
-    if labels is not None:
-        truth, named = _known_truth(labels, label_column, h), _groups(labels, groups)
-    return ScoredFile(file, truth, h, kind, None, named, str(labels)).check(made, accuracy, of, level)
+    nodes, groups = truth.read(scores.hierarchy, len(scores))
+    return made.check(scores, accuracy, of, truth=nodes, groups=groups, level=level)
 
 
 def _known_truth(labels: Path, column: str | None, h: Hierarchy) -> np.ndarray:

@@ -129,13 +129,13 @@ def evaluate(
       hace evaluate --hierarchy tree.csv --scores a.npy --labels y.npy --metrics leaves    top-k, severity and HD@k alone
       hace evaluate --hierarchy tree.csv --answers tool.csv --labels truth.csv --groups site    answers without scores
       hace evaluate --hierarchy tree.csv --scores top5.csv --rest spread --labels y.csv    lists of (class, score)
-      hace evaluate runs/4cd033b43672ca23 --threshold 0.9
-      hace evaluate runs/4cd033b43672ca23 --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
-      hace evaluate runs/4cd033b43672ca23 --samples photos2027 --accuracy 0.95    does the guarantee hold next year?
+      hace evaluate runs/latest --threshold 0.9
+      hace evaluate runs/latest --accuracy 0.95    after hace calibrate runs/latest
+      hace evaluate runs/latest --samples photos2027 --accuracy 0.95    does the guarantee hold next year?
       hace evaluate photos.hace --samples photos2027 --accuracy 0.95
       hace evaluate --hierarchy tree.csv --scores test.npy --labels y.npy --calibration calibration.json --accuracy 0.95
-      hace evaluate runs/4cd033b43672ca23 --compare runs/09ab1c32f6a4ddee
-      hace evaluate runs/4cd033b43672ca23 --names classes.txt --out results    names for a hierarchy of numbers
+      hace evaluate runs/latest --compare runs/09ab1c32f6a4ddee
+      hace evaluate runs/latest --names classes.txt --out results    names for a hierarchy of numbers
 
     Scores have one column per leaf (label order) or per node (node order). Named columns (.csv, .parquet) may be in any order;
     they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.

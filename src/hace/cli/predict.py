@@ -57,15 +57,15 @@ def predict(
     stream in batches, so a folder may hold any number of them.
 
     Examples
-      hace predict runs/4cd033b43672ca23 photo.jpg
+      hace predict runs/latest photo.jpg
       hace predict model.onnx *.jpg                                what hace export wrote
-      hace predict runs/4cd033b43672ca23 photos --threshold 0.9 --out answers.csv
-      hace predict runs/4cd033b43672ca23 photos --accuracy 0.95    after hace calibrate runs/4cd033b43672ca23
-      hace predict runs/4cd033b43672ca23 list.csv --threshold 0.95,0.9,0.8 --to jsonl
-      hace predict runs/4cd033b43672ca23 photos --subset species_of_bavaria.txt --level family
-      hace predict runs/4cd033b43672ca23 photos --checkpoint dinov2.safetensors
-      hace predict runs/4cd033b43672ca23 features.npz
-      hace predict runs/4cd033b43672ca23 list.csv --groups burst   one answer for all photos of a burst
+      hace predict runs/latest photos --threshold 0.9 --out answers.csv
+      hace predict runs/latest photos --accuracy 0.95              after hace calibrate runs/latest
+      hace predict runs/latest list.csv --threshold 0.95,0.9,0.8 --to jsonl
+      hace predict runs/latest photos --subset species_of_bavaria.txt --level family
+      hace predict runs/latest photos --checkpoint dinov2.safetensors
+      hace predict runs/latest features.npz
+      hace predict runs/latest list.csv --groups burst             one answer for all photos of a burst
       hace predict photos.hace new-photos --accuracy 0.95 --to label-studio --out tasks.json    pre-annotations
       hace predict photos.hace new-photos --to fiftyone --out labels.json
 

@@ -18,6 +18,7 @@ from hace.errors import ConfigError
 from hace.files.documents import read_mapping
 from hace.files.writing import without_nan
 from hace.lab.runs.config import LossConfig, ProbeConfig
+from hace.lab.runs.run import name_latest
 
 if TYPE_CHECKING:
     from hace.lab.probe import Sources
@@ -62,12 +63,15 @@ def probe(
       hace probe --features F --loss hace:dilution=0.5 --lr 8
       hace probe --features birds.npz --hierarchy taxonomy.csv --loss cross_entropy,hace --lr 4,8,16
       hace probe --data synthetic-features --loss hace --lr 4 --seeds 3
-      hace probe --config runs/4cd033b43672ca23/config.json --epochs 60
+      hace probe --config runs/latest/config.json --epochs 60
 
     F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
     classes). Every combination is trained as given and judged on the test samples; a split val is held out, for temperatures
     and early stops. A fair comparison, each loss at the best of the same rates on held-out samples: hace study fair-probe
     --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
+
+    runs/latest leads to the last run: hace calibrate runs/latest, hace predict runs/latest NEW --accuracy 0.95, or
+    hace export runs/latest --out birds.hace.
 
     Args:
         loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one
@@ -108,6 +112,9 @@ def probe(
         print(f"hace: {note}", file=sys.stderr)
     losses = {text: LossConfig.parse(text) for text in loss} or {base.loss.text: base.loss}
     runs = make_runs(out, base, sources, losses, rates, range(base.seed, base.seed + seeds))
+    finished = [run for own in runs.values() for run in own if run.status == "finished"]
+    if finished:
+        name_latest(finished[-1].folder)
     table = ProbeTable(runs)
     for note in table.notes():
         print(f"hace: {note}", file=sys.stderr)

@@ -42,10 +42,10 @@ def serve(
 
     Examples
       hace serve --demo                                  train a small model on synthetic pictures, and try it
-      hace serve runs/4cd033b43672ca23
+      hace serve runs/latest
       hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
-      hace serve runs/4cd033b43672ca23 --port 8080 --no-open
-      hace serve runs/4cd033b43672ca23 --host 0.0.0.0 --token SECRET
+      hace serve runs/latest --port 8080 --no-open
+      hace serve runs/latest --host 0.0.0.0 --token SECRET
       curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
 
     Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain

@@ -17,6 +17,7 @@ from hace.errors import ConfigError, HaceError
 from hace.files.allocator import keep_freed_memory
 from hace.files.documents import read_mapping
 from hace.lab.runs.config import TrainConfig
+from hace.lab.runs.run import name_latest
 
 if TYPE_CHECKING:
     from hace.lab.runs.run import Run
@@ -100,6 +101,8 @@ def train(
         raise
     if run.status == "diverged":
         raise SystemExit(1)
+    if os.environ.get("LOCAL_RANK", "0") == "0" and out.resolve().parent != Path.cwd():
+        name_latest(out)
 
 
 def configuration(

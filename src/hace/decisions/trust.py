@@ -22,7 +22,7 @@ class RightShare(NamedTuple):
     """The share of samples whose most probable class is right, and how many independent samples would say as much."""
 
     value: float
-    count: float
+    samples: float
 
 
 def right_share(right: np.ndarray, groups: np.ndarray | None = None) -> RightShare | None:
@@ -47,7 +47,7 @@ def differ(first: RightShare | None, second: RightShare | None) -> bool:
     """Whether two shares differ by more than chance."""
     if first is None or second is None:
         return False
-    counts = np.array([first.count, second.count])
+    counts = np.array([first.samples, second.samples])
     both = float(counts @ [first.value, second.value] / counts.sum())
     error = np.sqrt(both * (1 - both) * (1 / counts).sum())
     return bool(error > 0 and 2 * stats.norm.sf(abs(first.value - second.value) / error) < SIGNIFICANT)

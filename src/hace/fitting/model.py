@@ -297,6 +297,14 @@ def _names_compared() -> Iterator[None]:
         yield
 
 
+def is_fitted(path: str | Path) -> bool:
+    """Whether a path is a file of :meth:`Model.save`: other models have no findings."""
+    if Path(path).suffix.lower() != SUFFIX or not Path(path).is_file():
+        return False
+    _, metadata = read_safetensors(path)
+    return _PART in parse_document(metadata.get(DOCUMENT), str(path))
+
+
 def load(path: str | Path) -> Model:
     """The model in a file of :meth:`Model.save`.
 

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from hace.decisions.calibration import Calibration, calibrate_scores
-from hace.decisions.check import Check
-from hace.decisions.scores import Scores, inside_subset
+from hace.decisions.scores import inside_subset
 from hace.errors import DataError
 from hace.formats.score_files import ScoreFile
 from hace.hierarchy import Hierarchy
@@ -100,18 +99,6 @@ class ScoredFile:
             )
         except DataError as error:
             raise DataError([f"{self.scores.path}: {problem}" for problem in error.problems]) from error
-
-    def check(
-        self, calibration: Calibration, accuracy: float, of: str = "samples", level: float = 0.05
-    ) -> Check:
-        """Check a guarantee of a calibration on these samples, whose truth is -1 where it is unknown."""
-        chunks = list(self._chunks())
-        if not chunks:
-            raise DataError(f"{self.scores.path} must hold at least one sample. Got none.")
-        scores = Scores(torch.tensor(np.concatenate(chunks)), self.hierarchy, self.kind, self.outputs)
-        return calibration.check(
-            scores, accuracy, of, truth=self.row_truth, groups=self.row_groups, level=level
-        )
 
     def _chunks(self) -> Iterator[np.ndarray]:
         """The scores as they are used."""

@@ -62,7 +62,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def run_of(folder: Path) -> Path:
-    (run,) = (path for path in (folder / "runs").iterdir() if not path.name.startswith("."))
+    (run,) = (path for path in (folder / "runs").iterdir() if path.name[0] != "." and not path.is_symlink())
     return run
 
 

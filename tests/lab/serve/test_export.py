@@ -167,7 +167,7 @@ def test_bad_files_and_formats_are_refused(run_folder: Path, tmp_path: Path) -> 
     save_file({"a": torch.zeros(1)}, tmp_path / "b.safetensors")
     with pytest.raises(FormatError, match="must be written by `hace export`"):
         Predictor.from_run(tmp_path / "b.safetensors")
-    with pytest.raises(ConfigError, match="to must be one of 'onnx', 'safetensors', 'huggingface'"):
+    with pytest.raises(ConfigError, match="to must be one of 'hace', 'onnx', 'safetensors', 'huggingface'"):
         export_run(run_folder, tmp_path / "c.tflite", "tflite")
     with pytest.raises(ConfigError, match=r"path must end in \.onnx"):
         export_run(run_folder, tmp_path / "c.tflite")

@@ -34,7 +34,7 @@ def caveats(results: Results, named: Mapping[Condition, Sequence[str]]) -> list[
 
 
 def guarantee_alarm(results: Results, condition: Condition, method: str) -> str:
-    """Why guarantees from held-out samples must not be trusted: a method is right there more or less often than on test samples."""
+    """Why guarantees from held-out samples must not be trusted: a method is not right as often on test samples."""
     finals = results.scores[condition].finished(method)
     runs = results.in_condition(condition)
     searched = runs[(runs["stage"] == "search") & (runs["method"] == method)]

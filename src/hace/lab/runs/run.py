@@ -21,11 +21,12 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, TypeVar
 
 import numpy as np
@@ -66,6 +67,7 @@ RESULT = "result.json"
 MANIFEST = "manifest.json"
 CALIBRATION = "calibration.json"
 CHECKPOINTS = "checkpoints"
+LATEST = "latest"  # beside runs: a link to the last one
 TENSORBOARD = "tensorboard"
 AGAIN = "The command that made the run makes it again."
 _FINGERPRINTS = ("fingerprint", "hierarchy")
@@ -368,6 +370,17 @@ def start_run(
         if damage is not None:
             _begin(folder, config, data, hierarchy)
         yield RunWriter(read_run(folder), damage or "")
+
+
+def name_latest(run: Path) -> None:
+    """Let the link `latest` beside a run lead to it; where the system has no links, there is none."""
+    link = run.parent / LATEST
+    if link.exists() and not link.is_symlink():
+        return
+    with suppress(OSError), TemporaryDirectory(prefix=TEMPORARY, dir=run.parent) as folder:
+        made = Path(folder) / LATEST
+        made.symlink_to(run.name, target_is_directory=True)
+        made.replace(link)
 
 
 def _remove_half_written(folder: Path) -> None:

@@ -96,9 +96,8 @@ def calibrate_run(
     check_choice("coarse", coarse, ("auto", "drop", "count"))
     if data is None and split == "val" and not run.config.validation:
         raise ConfigError(
-            f"{folder} held out no samples to calibrate on: it was trained on all of them. Train the same with some held out: "
-            f"hace {run.config.kind} --config {run.folder / CONFIG} --validation 0.1; or calibrate scores of other samples: "
-            "hace calibrate --hierarchy FILE --scores FILE --labels FILE. --split test spends the test samples."
+            f"{folder} held out no samples to calibrate on: it was trained on all of them. {how_to_calibrate(run)} "
+            "--split test spends the test samples."
         )
     count = coarse == "count" or (coarse == "auto" and (data is not None or split == "test"))
     scored = rescored(
@@ -160,13 +159,25 @@ def _weights_hash(run: Run) -> str:
     return run.files.get(WEIGHTS) or sha256(run.folder / WEIGHTS)
 
 
+def how_to_calibrate(run: Run) -> str:
+    """The command that calibrates a run, or those that can where it held out nothing."""
+    if run.config.validation:
+        return f"Run: hace calibrate {run.folder}"
+    share = "split" if run.about["data"].get("own_validation") else "0.1"
+    return (
+        f"Calibrate on other labelled samples: hace calibrate {run.folder} --samples PATH; or train the same with some held "
+        f"out: hace {run.config.kind} --config {run.folder / CONFIG} --validation {share}, and calibrate that."
+    )
+
+
 def calibration_of(run: Run, given: str | Path | None = None) -> Calibration:
     """The calibration in a run directory, or in a file made for this run or from its scores."""
     path = Path(given or run.folder / CALIBRATION)
     again = f"hace calibrate {run.folder}"
     if not path.is_file():
         raise ConfigError(
-            f"{run.folder} must be calibrated before it can guarantee an accuracy: it has no {CALIBRATION}. Run: {again}"
+            f"{run.folder} must be calibrated before it can guarantee an accuracy: it has no {CALIBRATION}. "
+            f"{how_to_calibrate(run)}"
         )
     calibration = read_calibration(path, f" Calibrate again: {again}")
     calibration.check_hierarchy(run.hierarchy, path, again)

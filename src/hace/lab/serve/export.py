@@ -1,6 +1,6 @@
 """A finished run as one file (:mod:`hace.linear.model_files`), or as a folder as model hubs have them.
 
-export_run("runs/4cd033b43672ca23", "birds.onnx")
+export_run("runs/latest", "birds.onnx")
 Predictor.from_run("birds.onnx").predict("photos", threshold=0.9)       # needs onnxruntime, and neither timm nor the run
 """
 
@@ -37,7 +37,7 @@ from hace.losses.registry import build_loss
 from hace.metrics.measures import CARRIED_UP
 from hace.settings import from_dict
 
-FILES = ("onnx", "safetensors")  # each also the suffix of its files
+FILES = ("hace", "onnx", "safetensors")  # each also the suffix of its files
 _CARD = {  # heading of the results: metrics of the model card; None: all
     "leaves": ("top-1", "top-5", "severity", "HD@1"),
     CARRIED_UP: None,
@@ -169,8 +169,10 @@ def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> di
 def write_export(export: Export, path: str | Path) -> float:
     """Write a file, whole or not at all, and give the largest difference of its probabilities from the model's."""
     head = export.document["head"]
-    if Path(path).suffix.lower() == ".safetensors" and head["loss"] is not None and head["tree"] == "another":
-        raise ConfigError("to must be onnx for a run that was trained on a shuffled tree. Got 'safetensors'.")
+    if Path(path).suffix.lower() in SUFFIXES and head["loss"] is not None and head["tree"] == "another":
+        raise ConfigError(
+            f"to must be onnx for a run that was trained on a shuffled tree. Got {Path(path).suffix[1:]!r}."
+        )
     return files.write_checked(path, export.model, export.document, open_program)
 
 
@@ -185,8 +187,9 @@ def export_run(
 
     Args:
         folder: The run directory, or a file of `export_run` or :meth:`hace.HACEClassifier.save`.
-        path: The file or folder to write; None: model.onnx, model.safetensors or huggingface in the run, or FILE.onnx.
-        to: "onnx", "safetensors" or "huggingface"; None: by the suffix of `path`.
+        path: The file or folder to write; None: model.hace, or model.onnx, model.safetensors or huggingface by `to`, in the run;
+            of a file, FILE.onnx.
+        to: "hace" (what :func:`hace.fit` writes too), "onnx", "safetensors" or "huggingface"; None: by the suffix of `path`.
         checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
 
     Returns:
@@ -197,7 +200,8 @@ def export_run(
     """
     suffix = "" if path is None else Path(path).suffix.lower()[1:]
     if to is None and suffix not in FILES:
-        raise ConfigError(f"path must end in .onnx or .safetensors, or to= be given. Got {str(path)!r}.")
+        ends = ", ".join(f".{kind}" for kind in FILES)
+        raise ConfigError(f"path must end in {ends}, or to= be given. Got {str(path)!r}.")
     to = suffix if to is None else to
     check_choice("to", to, (*FILES, "huggingface"))
     if path is not None and to in FILES and suffix != to:  # before the run and its model are read

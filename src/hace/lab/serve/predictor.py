@@ -1,6 +1,6 @@
 """Answers of a finished run on new images, for deployment.
 
-    predictor = Predictor.from_run("runs/4cd033b43672ca23")
+    predictor = Predictor.from_run("runs/latest")
     predictions = predictor.predict("photos", threshold=0.9)
     predictions.answers.names, predictions.leaves.ids, predictions.to_frame()
 
@@ -411,6 +411,17 @@ class Predictor:
         for names, images, broken in batches:
             yield names, self.nothing() if images is None else vision.outputs(images), broken
 
+    def scores(self, given: ImageList | FeatureRows) -> tuple[Tensor, str]:
+        """Scores (M, C) before any temperature, and what their columns are: "leaves" or "nodes"."""
+        view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
+        scores, broken = [view(self.nothing())], []
+        for _, z, unread in self._outputs(given, None, 0):
+            scores.append(view(z))
+            broken += unread
+        if broken:
+            raise DataError(broken_message(broken, len(given)))
+        return torch.cat(scores), view.outputs
+
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
         scores = self._scores(z, asked)
@@ -598,8 +609,7 @@ class ExportedPredictor(Predictor):
         return replace(answers, nodes=nodes, probabilities=torch.where(moved, now, answers.probabilities))
 
     def labelled_scores(self, samples: Split) -> tuple[Tensor, str]:
-        """Scores of labelled samples (M, C) before any temperature, and what their columns are: "leaves" or "nodes"."""
-        view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
+        """:meth:`scores` of labelled samples."""
         if isinstance(samples, Features):
             given: Any = as_inputs(np.asarray(samples.x))
         elif isinstance(samples, Texts):
@@ -610,13 +620,7 @@ class ExportedPredictor(Predictor):
             raise ConfigError(
                 f"Samples must be features, photos on disk or texts. Got {type(samples).__name__}."
             )
-        scores, broken = [view(self.nothing())], []
-        for _, z, unread in self._outputs(given, None, 0):
-            scores.append(view(z))
-            broken += unread
-        if broken:
-            raise DataError(broken_message(broken, len(samples)))
-        return torch.cat(scores), view.outputs
+        return self.scores(given)
 
     def calibrate(
         self,

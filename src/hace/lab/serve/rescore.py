@@ -1,6 +1,6 @@
 """A finished run on its own data again, or on other labelled data: any evaluation of its model.
 
-    rescored("runs/4cd033b43672ca23").report().values["leaves", "top-1"]
+    rescored("runs/latest").report().values["leaves", "top-1"]
 
 The data must be those of the run, to the byte: their fingerprint, which covers the content of every file, and that of their
 hierarchy are compared.

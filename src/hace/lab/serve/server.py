@@ -1,6 +1,6 @@
 """A page where people try a model, and the same model as an API: what `hace serve` runs.
 
-    serve(make_app(Predictor.from_run("runs/4cd033b43672ca23")), listening("127.0.0.1", 8000))
+    serve(make_app(Predictor.from_run("runs/latest")), listening("127.0.0.1", 8000))
 
 A request passes the guard (limits), is read and decoded in threads, and waits in one bounded queue. A worker takes what waits,
 up to a batch, runs the model once and answers each request by its own question. The page gets scores and decides in the

@@ -33,9 +33,8 @@ def write_features(folder: Path, apart: float) -> None:
 def calibrated(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.chdir(folder)
     assert main("probe --features f.npz --hierarchy tree.csv --epochs 5 --out runs".split()) == 0
-    (run,) = (read_run(place.parent) for place in Path("runs").glob("*/run.json"))
-    assert main(["calibrate", str(run.folder), "--accuracy", "0.9"]) == 0
-    return run
+    assert main("calibrate runs/latest --accuracy 0.9".split()) == 0
+    return read_run("runs/latest")
 
 
 def test_the_guarantee_is_shown_as_broken(
@@ -64,3 +63,55 @@ def test_alike_samples_keep_it(
     assert main(["evaluate", str(run.folder), "--accuracy", "0.9"]) == 0
     assert BROKEN not in capsys.readouterr().out
     assert not read_calibration(run.folder / "calibration.json").broken
+
+
+def test_without_held_out_samples_messages_name_what_works(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_features(tmp_path, apart=1.0)
+    monkeypatch.chdir(tmp_path)
+    words = "probe --features f.npz --hierarchy tree.csv --epochs 2 --validation 0 --out runs"
+    assert main(words.split()) == 0
+    held = np.load("f.npz")
+    chosen = held["split"] == "test"
+    np.savez("more.npz", X=held["X"][chosen], y=held["y"][chosen])
+    for command in ("predict runs/latest new.npy --accuracy 0.9", "calibrate runs/latest"):
+        assert main(command.split()) == 2
+        said = capsys.readouterr().err
+        assert (
+            "hace calibrate runs/latest --samples PATH; or train the same with some held out: hace probe --config"
+            in said
+        )
+        assert "--validation split, and calibrate that" in said
+    assert main("calibrate runs/latest --samples more.npz --accuracy 0.9".split()) == 0
+    assert main("predict runs/latest new.npy --accuracy 0.9 --out a.csv".split()) == 0
+
+
+def test_a_run_and_its_file_answer_alike_under_any_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder, the link `latest`, and the .hace file of `hace export`: each command takes each."""
+    write_features(tmp_path, apart=1.0)
+    run = calibrated(tmp_path, monkeypatch)
+    folder = f"runs/{run.id}"
+    assert Path("runs/latest").resolve() == Path(folder).resolve()
+    assert main("export runs/latest --out m.hace".split()) == 0
+    held = np.load("f.npz")
+    test = held["split"] == "test"
+    np.savez("test.npz", X=held["X"][test], y=held["y"][test])
+    answers, reports, checks = set(), [], set()
+    capsys.readouterr()
+    for model in (folder, "runs/latest", "m.hace"):
+        assert main(f"predict {model} new.npy --accuracy 0.9 --top-k 1 --to jsonl".split()) == 0
+        answers.add(tuple(json.loads(line)["answer"]["id"] for line in capsys.readouterr().out.splitlines()))
+        assert main(f"evaluate {model} --samples test.npz --accuracy 0.9 --json".split()) == 0
+        reports.append(json.loads(capsys.readouterr().out)["guarantee"]["measured"])
+        assert main(f"check {model} test.npz --accuracy 0.9".split()) == 0
+        checks.add(capsys.readouterr().out)
+        assert main(f"calibrate {model} --samples test.npz --accuracy 0.9 --out c.json".split()) == 0
+        assert model_document(Predictor.from_run(model))["guarantees"]
+        capsys.readouterr()
+    assert len(answers) == len(checks) == 1
+    assert reports[1] == reports[0]
+    assert reports[2] == pytest.approx(reports[0])
+    assert main("export m.hace --out m.onnx".split()) == 0
