@@ -178,9 +178,9 @@ def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert "held out no samples" in said
     assert not (run.folder / "calibration.json").exists()
-    command = said.split("held out: hace ")[1].split(";")[0]
+    command = said.split("held out: hace ")[1].split(",")[0]
     assert cli.main([*command.split(), "--out", f"{tmp_path}/again"]) == 0  # what the message says to run
-    (again,) = (tmp_path / "again").iterdir()
+    again = tmp_path / "again/latest"
     assert cli.main(["calibrate", str(again), "--accuracy", "0.5"]) == 0
     capsys.readouterr()
     assert cli.main(["calibrate", str(run.folder), "--split", "test", "--temperature", "2"]) == 0

@@ -128,7 +128,7 @@ def configuration(
     return resolved(TrainConfig, [*presets, fast_settings(asked.device), *file], given, options, loss)
 
 
-def _train(config: TrainConfig, out: Path, **how: bool) -> Run:
+def _train(config: TrainConfig, out: Path, *, resume: bool, own_split: bool, advised_loss: bool) -> Run:
     from hace.lab.runs.process import processes
 
     main = processes()[0] == 0
@@ -139,7 +139,15 @@ def _train(config: TrainConfig, out: Path, **how: bool) -> Run:
 
     try:
         with progress("training", "images", sys.stderr if main else None) as start:
-            run = train(config, out, progress=start, report=_print_epoch, **how)
+            run = train(
+                config,
+                out,
+                resume=resume,
+                own_split=own_split,
+                advised_loss=advised_loss,
+                progress=start,
+                report=_print_epoch,
+            )
     except Stopped as stopped:
         if main:
             print(stopped, file=sys.stderr)

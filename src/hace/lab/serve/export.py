@@ -187,8 +187,7 @@ def export_run(
 
     Args:
         folder: The run directory, or a file of `export_run` or :meth:`hace.HACEClassifier.save`.
-        path: The file or folder to write; None: model.hace, or model.onnx, model.safetensors or huggingface by `to`, in the run;
-            of a file, FILE.onnx.
+        path: The file or folder to write; None: in the run, named after `to`; of a file, FILE.onnx.
         to: "hace" (what :func:`hace.fit` writes too), "onnx", "safetensors" or "huggingface"; None: by the suffix of `path`.
         checkpoint: For a probe: the weights of the model behind its features, where they do not come from the hub.
 
