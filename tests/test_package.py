@@ -33,6 +33,7 @@ PUBLIC = {
     "Dataset",
     "FeatureStore",
     "FormatError",
+    "Answers",
     "HACEClassifier",
     "Model",
     "fit",

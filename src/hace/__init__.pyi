@@ -63,6 +63,7 @@ from hace.lab.serve.predictor import Question as Question
 from hace.lab.serve.rescore import rescored as rescored
 from hace.lab.train.train import plot_log as plot_log
 from hace.lab.train.train import train as train
+from hace.linear.answers import Answers as Answers
 from hace.linear.estimator import HACEClassifier as HACEClassifier
 from hace.losses.head import leaf_logits as leaf_logits
 from hace.losses.head import node_log_probs as node_log_probs

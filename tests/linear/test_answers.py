@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -89,21 +91,20 @@ def test_a_guarantee_is_kept_on_new_samples() -> None:
         clf.predict(NEW[~HELD]) != TRUTH[~HELD]
     ).mean() > 0.2  # the classes themselves keep no such guarantee
     assert clf.guarantee(0.9, confidence=0.9).threshold > sure.threshold
-    with pytest.raises(ConfigError, match="accuracy must come with the subset and the pool of calibrate"):
-        clf.set_params(subset=[INNER]).predict_node(NEW, accuracy=0.9)
     with pytest.raises(ConfigError, match="level and accuracy must not be given together"):
         clf.predict_node(NEW, level=1, accuracy=0.9)
     with pytest.raises(ConfigError, match="needs a calibrated classifier"):
-        clf.set_params(subset=None).fit(X, Y).guarantee()
+        clf.fit(X, Y).guarantee()
 
 
 def test_calibration_refuses_what_it_cannot_use() -> None:
     clf = HACEClassifier(H).fit(X, Y)
     with pytest.raises(DataError, match=r"at least two samples to calibrate with\. Got 1"):
         clf.calibrate(NEW[:1], TRUTH[:1])
-    with pytest.raises(DataError, match="the truth comes first"):
-        clf.calibrate(NEW, clf.predict(NEW))
     assert clf.temperature_ == 1
+    assert (
+        clf.calibrate(NEW, clf.predict(NEW)).temperature_ == 1
+    )  # every smaller one is better: none is fitted
     flat = HACEClassifier().fit(X, Y).calibrate(NEW, TRUTH)
     assert flat.temperature_ != 1
     assert isinstance(flat.hierarchy_, Hierarchy)
@@ -128,11 +129,19 @@ def test_guarantees_and_answers_for_groups() -> None:
     answers = clf.predict_node(x[new], level=2, groups=group[new])
     truth = y[new][np.unique(group[new], return_index=True)[1]]
     assert np.mean(answers.astype(int) == truth) > single
-    with pytest.raises(ConfigError, match="the subset and the pool of calibrate"):
-        clf.predict_node(x[new], accuracy=0.8, groups=group[new])
-    clf.calibrate(x[held], y[held], group[held], pool="mean")
     pooled = clf.predict_node(x[new], accuracy=0.8, groups=group[new], pool="mean")
     assert len(pooled) == 70
+    by_name = (
+        clone(clf)
+        .fit(x[train], y[train])
+        .calibrate(x[held], y[held], group[held], pool="mean", temperature=1.0)
+    )
+    assert by_name.guarantee(0.8).samples == 70
+    assert by_name.predict_node(x[new], accuracy=0.8, groups=group[new]).tolist() == pooled.tolist()
+    with pytest.raises(ConfigError, match="accuracy for groups needs a calibration with groups"):
+        clone(clf).fit(x[train], y[train]).calibrate(x[held], y[held]).predict_node(
+            x[new], accuracy=0.8, groups=group[new]
+        )
     with pytest.raises(DataError, match="A group must have one truth to be pooled"):
         clf.calibrate(x[held], y[held], group[held] // 2, pool="log")
 
@@ -145,6 +154,38 @@ def test_a_guarantee_within_a_subset() -> None:
     clf = HACEClassifier(h, labels="ids", subset=["0", "1"]).fit(x[:300], y[:300]).calibrate(x[300:], y[300:])
     assert 150 < clf.guarantee(0.8).samples < 250  # half of the samples of the two classes
     assert set(clf.predict_node(x[:50], accuracy=0.8)) <= {"0", "1", "a", None}
+
+
+def test_a_region_list_has_its_own_guarantee_without_another_calibration(tmp_path: Path) -> None:
+    rng = np.random.default_rng(2)
+    h = Hierarchy.from_paths([("a", "0"), ("a", "1"), ("b", "2"), ("b", "3")])
+    y = np.repeat(np.arange(4), 1500)
+    x = np.eye(4)[y] + rng.normal(size=(6000, 4)) * 0.8
+    order = rng.permutation(6000)
+    train, held, new = order[:600], order[600:3000], order[3000:]
+    clf = HACEClassifier(h, labels="ids").fit(x[train], y[train]).calibrate(x[held], y[held])
+    everywhere, temperature = clf.guarantee(0.9), clf.temperature_
+    clf.set_params(subset=["0", "1", "2"], prior={"b": 0.25})
+    here = clf.guarantee(0.9)
+    assert clf.temperature_ == temperature
+    assert 800 < here.samples < 1000 < everywhere.samples == 1200  # the held-out samples of the three classes
+    inside = new[(y[new] < 3)]
+    answers = clf.predict_node(x[inside], accuracy=0.9)
+    assert set(answers) <= {"0", "1", "2", "a", None}  # class 2 is the only one below b
+    true = [a is None or str(t) == a or (a == "a" and t < 2) for a, t in zip(answers, y[inside], strict=True)]
+    assert 0.9 - 3 * np.sqrt(0.09 / 900) < np.mean(true) < 0.96
+    z = clf.decision_function(x[inside])[:, :3]
+    clf.set_params(prior=None)
+    moved = z - clf.decision_function(x[inside])[:, :3]
+    np.testing.assert_allclose(
+        moved[:, :3], [[0, 0, np.log(0.25)]] * len(inside), atol=1e-9
+    )  # after the temperature
+    clf.set_params(prior={"b": 0.25}).save(tmp_path / "here.safetensors")
+    back = HACEClassifier.load(tmp_path / "here.safetensors")
+    assert back.predict_node(x[inside], accuracy=0.9).tolist() == answers.tolist()
+    with pytest.raises(ConfigError, match="accuracy must be for a use that the file holds"):
+        back.set_params(subset=None).predict_node(x[inside], accuracy=0.9)
+    assert clf.set_params(subset=None, prior=None).guarantee(0.9) == everywhere
 
 
 @pytest.mark.parametrize("dag", [False, True], ids=["tree", "dag"])

@@ -207,7 +207,7 @@ def calibrate_file(
 
         from hace.formats.score_files import open_scores
 
-        absent = 0.0 if files.kind == "probs" else float("-inf")
+        absent = float("-inf") if files.kind == "logits" else 0.0
         new = open_scores(frequencies, h, key=files.key, outputs=scored.scores.outputs, absent=absent)
         how = {**how, "frequencies": np.concatenate(list(new.chunks()))}
     return scored.calibrate(**how, **restrictions.on(h))

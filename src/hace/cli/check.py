@@ -33,7 +33,7 @@ def check(
     accuracy: float = 0.95,
     of: Literal["samples", "answers"] = "samples",
     false_alarm: Annotated[float, more] = 0.05,
-    kind: Annotated[Literal["logits", "probs"], With("--hierarchy"), more] = "logits",
+    kind: Annotated[Literal["logits", "probs", "sigmoid"], With("--hierarchy"), more] = "logits",
     outputs: Annotated[Literal["auto", "leaves", "nodes"], With("--hierarchy"), more] = "auto",
     key: Annotated[str | None, With("--hierarchy"), more] = None,
     page: Path | None = None,
@@ -147,7 +147,7 @@ def _open(
     path = path / "calibration.json" if path.is_dir() else path
     made = read_calibration(path)
     made.check_hierarchy(h, path, "hace calibrate")
-    file = open_scores(new, h, absent=0.0 if kind == "probs" else float("-inf"), key=key, outputs=outputs)
+    file = open_scores(new, h, absent=float("-inf") if kind == "logits" else 0.0, key=key, outputs=outputs)
     chunks = list(file.chunks())
     if not chunks:
         raise DataError(f"{new} must hold at least one sample. Got none.")

@@ -285,7 +285,7 @@ class ScoreFiles:
     hierarchy: Annotated[str | None, _LABELS] = None
     scores: Annotated[Path | None, With("--hierarchy"), With("--labels"), Without("RUN")] = None
     labels: Annotated[Path | None, _LABELS] = None
-    kind: Annotated[Literal["logits", "probs"], _COLUMNS] = "logits"
+    kind: Annotated[Literal["logits", "probs", "sigmoid"], _COLUMNS] = "logits"
     outputs: Annotated[Literal["auto", "leaves", "nodes", "paths"], _COLUMNS, more] = "auto"
     groups: Annotated[str | None, _LABELS] = None
     hierarchy_format: Annotated[str | None, With("--hierarchy"), more] = None
@@ -346,7 +346,7 @@ class ScoreFiles:
         if self.rest is not None:
             kind, scores = "probs", open_top_k(path, h, self.rest, self.ignore_column)
         else:
-            absent = 0.0 if kind == "probs" else float("-inf")
+            absent = float("-inf") if kind == "logits" else 0.0
             columns = "nodes" if self.outputs == "paths" else self.outputs
             about = {"key": self.key, "outputs": columns, "ignore_columns": self.ignore_column}
             scores = open_scores(path, h, absent=absent, **about)

@@ -20,7 +20,7 @@ from hace.decisions.check import Check, check
 from hace.decisions.frequencies import class_labels, estimate_frequencies, matching_rows
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.nearness import samples_like
-from hace.decisions.scores import Scores, inside_subset, rank_leaves, subset_mask
+from hace.decisions.scores import INDEPENDENT, Scores, inside_subset, rank_leaves, subset_mask
 from hace.decisions.shift import Profile
 from hace.decisions.temperature import AlwaysRightError, fit_temperature
 from hace.decisions.trust import RightShare, right_share
@@ -112,7 +112,7 @@ class Calibration(Config):
             raise ConfigError(f"A check needs {what}. Calibrate again.")
         if self.subset is not None:
             scores = scores.restricted(subset_mask(scores.hierarchy, self.subset))
-        scores = scores.weighted(self.prior).cooled(self.temperature)
+        scores = scores.cooled(self.temperature).weighted(self.prior)
         return check(
             self.threshold_for(accuracy, of),
             Profile.from_dict(self.profile),
@@ -123,6 +123,7 @@ class Calibration(Config):
             groups=groups,
             labels="nodes",
             level=level,
+            kind=scores.kind,
             outputs=scores.outputs,
         )
 
@@ -275,12 +276,14 @@ def calibrate_scores(
     if subset is not None:
         inside = inside_subset(hierarchy, subset, truth)
         outside, near = int((~inside).sum()), None if near is None else near[inside]
-    given, truth, groups = calibration_samples(given, truth, groups, pool, subset, prior)
+    given, truth, groups = calibration_samples(given, truth, groups, pool, subset)
     fits = np.zeros(len(truth), dtype=bool)
+    if temperature is None and given.kind in INDEPENDENT:
+        temperature = 1.0  # a threshold is calibrated on such scores as they are
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
-    rest, truths = given[~fits].cooled(temperature), truth[~fits]
+    rest, truths = given[~fits].cooled(temperature).weighted(prior), truth[~fits]
     near = None if near is None else near[~fits]
     units = None if groups is None else groups[~fits]
     notes = ()
@@ -298,7 +301,9 @@ def calibrate_scores(
         like = samples_like(near, np.asarray(new_similarity, dtype=np.float64), seed)
         notes = (*notes, like.note)
         rest, truths, near = rest[like.rows], truths[like.rows], near[like.rows]
-    seen = Profile.of(rest.data, hierarchy, similarity=near, groups=units, outputs=rest.outputs)
+    seen = Profile.of(
+        rest.data, hierarchy, similarity=near, groups=units, kind=rest.kind, outputs=rest.outputs
+    )
     try:
         thresholds, missing = _thresholds(
             rest,
@@ -384,7 +389,7 @@ def _matching(
         new = Scores(frequencies, h, kind, scores.outputs).checked()
         if subset is not None:
             new = new.restricted(subset_mask(h, subset))
-        shares = estimate_frequencies(new.weighted(prior).cooled(temperature), scores, truth)
+        shares = estimate_frequencies(new.cooled(temperature).weighted(prior), scores, truth)
     if shares.shape != (h.num_leaves,):
         raise DataError(
             f"frequencies must be {h.num_leaves} shares, one for each class, or scores of new samples. Got shape "
@@ -407,9 +412,8 @@ def calibration_samples(
     groups: Sequence[Any] | np.ndarray | None = None,
     pool: str | None = None,
     subset: Sequence[str] | None = None,
-    prior: Mapping[str, float] | None = None,
 ) -> tuple[Scores, np.ndarray, np.ndarray | None]:
-    """Scores with truths (S,) as they will be used: restricted, without samples of other classes, weighted and pooled.
+    """Scores with truths (S,) as they will be used: restricted, without samples of other classes, and pooled.
 
     The third value is the name of each sample's group: None where there are no groups, or where each is one sample now.
     """
@@ -422,7 +426,6 @@ def calibration_samples(
         inside = np.flatnonzero(inside_subset(h, subset, truth))
         scores, truth = scores[inside].restricted(subset_mask(h, subset), inside), truth[inside]
         groups = None if groups is None else np.asarray(groups)[inside]
-    scores = scores.weighted(prior)
     if groups is None:
         return scores, truth, None
     names, places = group_places(groups, len(truth))
@@ -443,31 +446,35 @@ def _one_truth(truth: np.ndarray, names: np.ndarray, places: np.ndarray) -> np.n
 def temperature_of_part(
     scores: Scores, truth: np.ndarray, groups: np.ndarray | None, share: int, rng: np.random.Generator
 ) -> tuple[float, np.ndarray]:
-    """A temperature fitted on one of ``share`` samples, or groups of them, and (S,) which samples these are.
+    """A temperature fitted on one of ``share`` samples, or groups of them, and (S,) which samples these are."""
+    fits = part_for_temperature(len(truth), groups, share, rng)
+    return fitted_temperature(scores[fits], truth[fits], len(truth)), fits
+
+
+def part_for_temperature(samples: int, groups: Any, share: int, rng: np.random.Generator) -> np.ndarray:
+    """(S,) whether a sample is among the one of ``share`` samples, or groups of them, that fit a temperature."""
+    units = np.arange(samples) if groups is None else group_places(groups, samples)[1]
+    order = rng.permutation(int(units.max(initial=-1)) + 1)
+    return np.isin(units, order[: len(order) // share])
+
+
+def fitted_temperature(scores: Scores, truth: np.ndarray, samples: int) -> float:
+    """The temperature of the calibration samples set aside for it, of so many in all.
 
     Samples in which the truth always comes first say only that smaller is better; then the temperature is 1. They stay apart
     from the rest, because they chose it.
     """
-    units = np.arange(len(truth)) if groups is None else group_places(groups, len(truth))[1]
-    order = rng.permutation(int(units.max(initial=-1)) + 1)
-    fits = np.isin(units, order[: len(order) // share])
     try:
-        fitted = fit_temperature(
-            scores.data[fits],
-            truth[fits],
-            scores.hierarchy,
-            labels="nodes",
-            kind=scores.kind,
-            outputs=scores.outputs,
+        return fit_temperature(
+            scores.data, truth, scores.hierarchy, labels="nodes", kind=scores.kind, outputs=scores.outputs
         )
     except AlwaysRightError:
-        return 1.0, fits
+        return 1.0
     except DataError as error:
         raise DataError(
-            f"No temperature fits the {fits.sum()} of {len(truth)} calibration samples set aside for it: {error} Give "
+            f"No temperature fits the {len(truth)} of {samples} calibration samples set aside for it: {error} Give "
             "one: --temperature 1 (temperature=1) leaves scores as they are."
         ) from error
-    return fitted, fits
 
 
 def _thresholds(
@@ -493,6 +500,7 @@ def _thresholds(
                         sure,
                         of,
                         labels="nodes",
+                        kind=scores.kind,
                         outputs=scores.outputs,
                         **options,
                     )

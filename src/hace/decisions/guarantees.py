@@ -23,7 +23,7 @@ from hace.decisions.ladders import (
     no_answers,
 )
 from hace.decisions.node_sets import ladder_of_sets
-from hace.decisions.rules import decide
+from hace.decisions.rules import check_kind, decide
 from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
@@ -454,6 +454,7 @@ def _ladder(scores: Scores, rule: str, constrained: bool, nodes: int | None) -> 
     is_set = isinstance(rule, str) and rule == "set"
     if is_set != (nodes is not None):
         raise ConfigError(f"rule 'set' and nodes must come together. Got rule={rule!r} with nodes={nodes!r}.")
+    check_kind(rule, scores)
     return ladder_of(scores, rule, constrained) if nodes is None else ladder_of_sets(scores, nodes)
 
 

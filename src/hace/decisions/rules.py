@@ -85,6 +85,8 @@ RULES: dict[str, tuple[Callable[..., Decisions], tuple[str, ...], tuple[str, ...
     "expected": (best_expected, ("metric", "beta", "candidates"), ("metric",)),
 }
 
+_OF_SHARES = ("hedge", "own", "set", "cost", "expected")
+
 
 def check_rule(rule: str | None, options: Iterable[str]) -> None:
     """Refuse an unknown rule, options it does not take, and a missing option it needs."""
@@ -99,6 +101,12 @@ def check_rule(rule: str | None, options: Iterable[str]) -> None:
     for name in needs:
         if name not in given:
             raise ConfigError(f"rule {rule!r} needs {name}. Give {name}=...")
+
+
+def check_kind(rule: str, scores: Scores) -> None:
+    """Refuse rules that weigh probabilities against each other where scores are independent."""
+    if isinstance(rule, str) and rule in _OF_SHARES:
+        scores.need_shares(f"rule {rule!r}")
 
 
 def predict(
@@ -145,7 +153,8 @@ def predict(
             ``"hamming"`` (the least).
         beta: the weight of recall in ``"hierarchical_f"``. Default: 1.
         subset: ids of leaves to restrict the answer to; see :meth:`hace.decisions.Scores.restricted`.
-        kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
+        kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"``, ``"node_log_probs"`` or, for columns that
+            do not exclude each other, ``"sigmoid"``; see :class:`hace.decisions.Scores`.
         outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
 
     Returns:
@@ -172,6 +181,7 @@ def predict(
 def decide(scores: Scores, rule: str, **options: Any) -> Decisions:
     """The answers of a rule to scores, in blocks that bound the memory; see :func:`predict`."""
     check_rule(rule, options)
+    check_kind(rule, scores)
     scores = scores.checked()  # as a whole: messages count all rows
     answers, h = RULES[rule][0], scores.hierarchy
     parts = [answers(block.log_q(), h, **options) for _, block in scores.blocks()]

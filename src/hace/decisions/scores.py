@@ -21,14 +21,19 @@ from hace.hierarchy.names import known_names, node_of, score_columns, unknown_na
 from hace.losses.head import node_log_probs
 from hace.losses.kernels import best_columns
 
-ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs"]
+ScoreKind = Literal["logits", "probs", "log_probs", "node_log_probs", "sigmoid"]
 SCORE_KINDS: tuple[str, ...] = get_args(ScoreKind)
+INDEPENDENT = ("sigmoid",)  # kinds of which each column is a probability by itself
 POOLS = ("log", "mean")  # how the answers to the samples of a group become one
 
 _PROBABILITIES = (
     "Scores are read as logits, but every row is from 0 to 1 and sums to 1. If they are probabilities, say kind='probs' (on "
     "the command line: --kind probs)."
 )
+_LEAST, _MOST = (
+    2.0**-100,
+    1 - 2.0**-24,
+)  # of independent scores: their logarithms stay finite in single precision
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
@@ -44,7 +49,9 @@ class Scores:
             read when needed.
         hierarchy: the hierarchy.
         kind: ``"logits"``; ``"probs"`` or ``"log_probs"`` of mutually exclusive outputs, so rows sum to 1;
-            ``"node_log_probs"``: log q* of all nodes, as from the ``node_log_probs`` of a loss.
+            ``"node_log_probs"``: log q* of all nodes, as from the ``node_log_probs`` of a loss; ``"sigmoid"``: each column is
+            a probability by itself, from 0 to 1, as of detectors, and nothing sums to 1. A node's score is then that of
+            "at least one of the columns at or below it", as if they were independent: 1 - prod (1 - p).
         outputs: what the columns are, ``"leaves"`` or ``"nodes"``; ``"auto"`` tells by their number.
 
     Raises:
@@ -88,14 +95,15 @@ class Scores:
             yield rows, self[rows].checked(rows.start)
 
     def checked(self, first_row: int = 0, top: Tensor | None = None) -> Scores:
-        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*), float32, or float64 where they are.
+        """The same scores as a tensor of logits (``"node_log_probs"`` stay log q*, ``"sigmoid"`` probabilities), float32, or
+        float64 where they are.
 
         ``first_row``: number of the first row, for messages; ``top``: (B,) each row's greatest score or NaN, where known.
         """
         if self._sound:
             return self
         z = _checked(as_tensor(self.data, "scores"), self.kind, first_row, top)
-        kind = self.kind if self.kind == "node_log_probs" else "logits"
+        kind = self.kind if self.kind in ("node_log_probs", *INDEPENDENT) else "logits"
         return replace(self, data=z, kind=kind, _sound=True)
 
     def cooled(self, temperature: float) -> Scores:
@@ -104,6 +112,9 @@ class Scores:
         require("temperature", temperature, "a number above 0", fits)
         temperature = float(temperature)
         whole = self.checked()
+        if temperature == 1:
+            return whole
+        self.need_shares("temperature")
         z = whole.data / temperature
         if bool((over := (z == torch.inf).any(dim=1)).any()):
             rows = whole.data[over]
@@ -114,7 +125,7 @@ class Scores:
         """Restricted to some leaves, such as the species of a region.
 
         Outputs without any of these leaves at or below them get -inf; a softmax then renormalises the rest. An inner output
-        of a head over nodes keeps its own mass if one of the leaves is below it.
+        of a head over nodes keeps its own mass if one of the leaves is below it. Independent scores of others become 0.
         ``keep``: the nodes of a :func:`subset_mask`; None: all. ``rows``: the numbers of the rows, for messages.
         """
         if keep is None:
@@ -122,7 +133,8 @@ class Scores:
         self._need_outputs("subset")
         whole = self.checked()
         allowed = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
-        z = whole.data.masked_fill(~allowed.to(whole.data.device), -torch.inf)
+        nothing = 0.0 if self.kind in INDEPENDENT else -torch.inf
+        z = whole.data.masked_fill(~allowed.to(whole.data.device), nothing)
         none, numbers = (z == -torch.inf).all(1, keepdim=True), 0 if rows is None else rows
         _refuse_rows(none, "must have some mass in the subset", "Use a larger subset.", numbers)
         return replace(whole, data=z)
@@ -132,6 +144,7 @@ class Scores:
         if prior is None:
             return self
         self._need_outputs("prior")
+        self.need_shares("prior")
         whole, log_weight = self.checked(), torch.from_numpy(np.log(prior_weights(self.hierarchy, prior)))
         if self.outputs == "leaves":
             log_weight = log_weight[layout(self.hierarchy).leaf_nodes]
@@ -145,10 +158,13 @@ class Scores:
         check_choice("pool", how, POOLS)
         self._need_outputs("pool")
         whole, groups = self.checked(), torch.from_numpy(place)
-        log_p = whole.data.log_softmax(dim=1)
+        independent = self.kind in INDEPENDENT
+        log_p = whole.data.clamp(min=_LEAST).log() if independent else whole.data.log_softmax(dim=1)
         values = log_p if how == "log" else log_p.exp()
         sums = values.new_zeros(int(place.max(initial=-1)) + 1, values.shape[1]).index_add_(0, groups, values)
         means = sums / torch.bincount(groups)[:, None]
+        if independent:
+            return replace(whole, data=means.exp() if how == "log" else means)
         return replace(whole, data=means.log_softmax(dim=1) if how == "log" else means.log())
 
     def _need_outputs(self, what: str) -> None:
@@ -158,17 +174,37 @@ class Scores:
                 "Pass scores of kind='logits' or kind='probs'."
             )
 
+    def need_shares(self, what: str) -> None:
+        """Refuse what only makes sense where probabilities of classes sum to 1."""
+        if self.kind in INDEPENDENT:
+            raise ConfigError(
+                f"{what} must come with probabilities that sum to 1. Got scores of kind={self.kind!r}, each of which stands by "
+                "itself. Leave it out: a threshold, a level and a guarantee need none."
+            )
+
     def log_q(self) -> Tensor:
-        """(B, N) log q* of all nodes in node order."""
+        """(B, N) log q* of all nodes in node order; of independent scores, their logarithm as the class says."""
         z = self.checked().data
         if self.kind == "node_log_probs":
             return z
+        if self.kind in INDEPENDENT:
+            return self._log_any()
         # Plain PyTorch gives columns, and all that follows reads rows.
         return node_log_probs(z, self.hierarchy, outputs=self.outputs).contiguous()  # type: ignore[arg-type]
+
+    def _log_any(self) -> Tensor:
+        """(B, N) log of 1 - prod (1 - p) over the columns at or below each node."""
+        p = self.checked().data.clamp(_LEAST, _MOST)
+        hazard = (-(-p).log1p()).log()  # log of -log(1 - p), which adds up
+        shares = node_log_probs(hazard, self.hierarchy, outputs=self.outputs)  # type: ignore[arg-type]
+        total = hazard.logsumexp(dim=1, keepdim=True)
+        return (-(-(shares + total).exp()).expm1()).log().contiguous()
 
     def leaves(self) -> Tensor:
         """(B, n) scores of the leaves in label order, whose softmax are their probabilities."""
         z = self.checked().data
+        if self.kind in INDEPENDENT:
+            z = z.clamp(min=_LEAST).log()
         if self.outputs == "leaves":
             return z
         leaves = z.index_select(1, layout(self.hierarchy, z.device).leaf_nodes)
@@ -205,7 +241,7 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
     # One pass finds NaN, which it keeps, +inf and rows of -inf.
     top = z.amax(dim=1, keepdim=True) if top is None else top[:, None]
     refuse(top.isnan(), "must not hold NaN", "Check the model that made them.")
-    if kind != "probs":
+    if kind != "probs" and kind not in INDEPENDENT:
         refuse(top == torch.inf, "must be finite or -inf, not +inf", "Check for overflow in the model.")
         if kind == "node_log_probs":
             refuse(top > 1e-3, "of kind 'node_log_probs' must be at most 0", "Say kind='logits' for logits.")
@@ -214,7 +250,10 @@ def _checked(z: Tensor, kind: str, first_row: int, top: Tensor | None) -> Tensor
             warnings.warn(_PROBABILITIES, ScoreWarning, stacklevel=2)
         return z
     remedy = "Say kind='logits' (on the command line: --kind logits) for logits."
-    refuse(z.amin(dim=1, keepdim=True) < 0, "of kind 'probs' must not be negative", remedy)
+    refuse(z.amin(dim=1, keepdim=True) < 0, f"of kind {kind!r} must not be negative", remedy)
+    if kind in INDEPENDENT:
+        refuse(top > 1, f"of kind {kind!r} must be at most 1", remedy)
+        return z
     total = z.sum(dim=1)
     off = (total - 1).abs() > (2e-2 if half else 1e-3)  # sums of rounded numbers
     if bool(off.any()):
@@ -412,8 +451,8 @@ def _refuse_rows(bad: Tensor, rule: str, remedy: str, numbers: int | np.ndarray 
 
 def as_tensor(values: Any, what: str) -> Tensor:
     """Numbers, from a tensor, an array or lists, as a tensor; ``what``: the name of the argument, for messages."""
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()  # torch warns about read-only arrays
+    if isinstance(values, np.ndarray) and (not values.flags.writeable or min(values.strides, default=0) < 0):
+        values = values.copy()  # torch warns about read-only arrays, and takes no reversed ones
     try:
         tensor = torch.as_tensor(values).detach()
     except (TypeError, ValueError, RuntimeError) as error:

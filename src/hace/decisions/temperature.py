@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.scores import SCORE_KINDS, Scores
+from hace.decisions.scores import INDEPENDENT, SCORE_KINDS, Scores
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
@@ -71,6 +71,8 @@ def fit_temperature(
     check_choice("kind", kind, SCORE_KINDS)
     if kind == "node_log_probs":
         raise ConfigError("kind must be 'logits', 'probs' or 'log_probs': a temperature acts on the outputs.")
+    if kind in INDEPENDENT:
+        raise ConfigError(f"kind must be of probabilities that sum to 1 to fit a temperature. Got {kind!r}.")
     given = Scores(scores, hierarchy, kind, outputs)
     likelihood = _Likelihood(given, given.truths(target, labels))
     inverses = [_solve(likelihood, low, high) for low, high in likelihood.brackets()]

@@ -57,7 +57,7 @@ def findings_of(
         broken = _broken(guarantee, held, tested, (held_groups, test_groups))
     if guarantee is not None and not broken:
         broken = _unlike(training, place)
-    likeness = clf._likeness
+    likeness = clf._answers.likeness
     chosen = choice.chosen.judged
     right = chosen.right if tested is None else tested
     return Findings(

@@ -16,20 +16,13 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.bounds import group_places
-from hace.decisions.calibration import calibration_samples, temperature_of_part
-from hace.decisions.check import Check, check
-from hace.decisions.decisions import Decisions
-from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
-from hace.decisions.nearness import Likeness, Nearness, samples_like
-from hace.decisions.rules import at_level, decide
-from hace.decisions.scores import Scores, inside_subset, subset_mask
-from hace.decisions.shift import Profile
+from hace.decisions.answering import AnswersFromScores
+from hace.decisions.scores import Scores
 from hace.errors import ConfigError, DataError, install
 from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import is_above
 from hace.linear import labels as reading
+from hace.linear.answering_classifier import AnsweringClassifier
 from hace.linear.features import LabelledFeatures, as_weights
 from hace.linear.fit import fit_heads
 from hace.linear.heads import FittedHead, Optimization, Trial
@@ -40,9 +33,8 @@ from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 try:
-    from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils import check_consistent_length, check_random_state
+    from sklearn.utils import check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
@@ -73,7 +65,7 @@ def _has_epochs(estimator: HACEClassifier) -> bool:
     raise AttributeError("partial_fit needs optimizer='sgd' or 'adamw': L-BFGS takes all samples at once.")
 
 
-class HACEClassifier(ClassifierMixin, BaseEstimator):
+class HACEClassifier(AnsweringClassifier):
     """A linear classifier that learns from a hierarchy of its classes and can answer at any level of it.
 
     With labels that are all classes it is multinomial logistic regression by default. Where some are coarse, a class's logit is
@@ -101,8 +93,11 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         class_weight: a weight for each label, as a dict (1 for those not named), or "balanced": inversely proportional to how
             often a class occurs. A coarse label that is not named has the mean weight of the classes below it. In
             ``partial_fit`` the mean class weight of a call scales its steps.
-        subset: restrict answers to these classes: ids of leaves, or of inner nodes for all classes below. It acts on answers
-            alone: change it with ``set_params(subset=...)``, without training again.
+        subset: restrict answers to these classes, such as those of a region: ids of leaves, or of inner nodes for all classes
+            below. It acts on answers alone: change it with ``set_params(subset=...)``, without training or calibrating again.
+            Guarantees are then about samples of these classes.
+        prior: how much likelier nodes are here than in training, such as ``{"lynx": 0.1}`` for a tenth as likely, for all below
+            them. It acts on answers alone, as ``subset`` does; guarantees assume that new samples look like the held-out ones.
         unlabelled: "stop": :meth:`predict_node` answers no deeper than nodes that have a training label at or below them.
             "allow": any node. It acts on answers alone, as ``subset`` does.
         optimizer: "lbfgs" (to convergence, in the precision of X), "sgd" or "adamw" (in mini-batches).
@@ -148,13 +143,6 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     n_features_in_: int
     feature_names_in_: np.ndarray
-    # Log q* of held-out samples, or groups, and their node indices.
-    _guaranteed_on: tuple[np.ndarray, np.ndarray] | None
-    _guaranteed_groups: np.ndarray | None  # their groups
-    _profile: Profile | None  # what was seen of these samples
-    _nearness: Nearness | None  # the training samples, for the similarity to the nearest one
-    _likeness: Likeness | None  # how these samples were drawn to stand for new ones
-    _guarantees_about: tuple[str | None, Any]  # pool and subset of these scores
 
     def __init__(
         self,
@@ -168,6 +156,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         coarse_labels: str = "auto",
         class_weight: Mapping[Any, float] | str | None = None,
         subset: str | Sequence[Any] | None = None,
+        prior: Mapping[str, float] | None = None,
         unlabelled: str = "stop",
         optimizer: str = "lbfgs",
         weight_decay: float = 1e-4,
@@ -190,6 +179,7 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         self.coarse_labels = coarse_labels
         self.class_weight = class_weight
         self.subset = subset
+        self.prior = prior
         self.unlabelled = unlabelled
         self.optimizer = optimizer
         self.weight_decay = weight_decay
@@ -433,12 +423,8 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
 
     def _take_seen(self, nodes: np.ndarray) -> None:
         """What depends on the labels seen, and nothing calibrated yet."""
-        self.temperature_, self._guaranteed_on, self._guaranteed_groups = 1.0, None, None
-        self._profile = self._nearness = self._likeness = None
-        self._guarantees_about, self._pooled_temperature = (None, self.subset), 1.0
-        self._temperature_samples = 0  # that fitted it
-        self._guarantees, self._deepest = {}, None
         self._seen = np.unique(nodes)
+        self._answers, self._nearness = AnswersFromScores(self.hierarchy_, self._seen), None
         classes = self.hierarchy_.leaf_nodes[self._reading.order]
         self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]
 
@@ -457,16 +443,6 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         changed = hasattr(self, "coef_") and not self.__sklearn_is_fitted__()
         check_is_fitted(self, msg="hierarchy was changed after fit. Call fit again." if changed else None)
 
-    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of samples whose predicted class is the label, or below it if the label is an inner node."""
-        self._check_fitted()
-        y = np.asarray(y)
-        if self.hierarchy is None or np.isin(y, self.classes_).all():
-            return float(super().score(X, y, sample_weight))
-        check_consistent_length(X, y, sample_weight)
-        right = is_above(self.hierarchy_, self._reading(y), self._reading(self.predict(X)))
-        return float(np.average(right, weights=sample_weight))
-
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) outputs of the head, in double precision."""
         self._check_fitted()
@@ -476,333 +452,19 @@ class HACEClassifier(ClassifierMixin, BaseEstimator):
         """The same for features that were checked."""
         return torch.from_numpy(X @ self.coef_.T + self.intercept_)
 
-    def _scores(self, z: Tensor, temperature: float = 1.0) -> Scores:
-        """Logits over nodes or leaves whose softmax gives the probabilities."""
+    def _scores(self, z: Tensor) -> Scores:
         over = self.loss_.score_outputs
         logits = z if over == "nodes" else self.loss_.leaf_logits(z)
-        return Scores(logits / temperature, self.hierarchy_, outputs=over)
+        return Scores(logits, self.hierarchy_, outputs=over)
 
-    def _allowed_nodes(self) -> np.ndarray | None:
-        return None if self.subset is None else subset_mask(self.hierarchy_, self.subset)
+    def _scores_of(self, X: Any) -> Scores:
+        """Logits over nodes or leaves whose softmax gives the probabilities."""
+        return self._scores(self._outputs(X))
 
-    def _leaf_logits(self, X: Any) -> Tensor:
-        """(samples, classes) logits in the order of ``classes_``: -inf outside the subset."""
-        z = self._outputs(X)
-        logits, allowed = self.loss_.leaf_logits(z) / self.temperature_, self._allowed_nodes()
-        if allowed is not None:
-            logits = logits.masked_fill(torch.from_numpy(~allowed[self.hierarchy_.leaf_nodes]), -torch.inf)
-        chosen = logits[:, torch.from_numpy(self._reading.order)]
-        if allowed is not None and bool((chosen == -torch.inf).all()):
-            raise ConfigError("subset must name at least one of the classes in labels. Got none of them.")
-        return chosen
-
-    def decision_function(self, X: Any) -> np.ndarray:
-        """Logits of the classes (samples, classes); with two classes, second minus first (samples,)."""
-        logits = self._leaf_logits(X)
-        return (logits[:, 1] - logits[:, 0] if logits.shape[1] == 2 else logits).numpy()
-
-    def predict(self, X: Any) -> np.ndarray:
-        """The most probable class of each sample."""
-        best = self._leaf_logits(X).argmax(dim=1).numpy()
-        return self.classes_[best]
-
-    def predict_proba(self, X: Any) -> np.ndarray:
-        """(samples, classes) probabilities of the classes, in the order of ``classes_``."""
-        return self._leaf_logits(X).softmax(dim=1).numpy()
-
-    def predict_log_proba(self, X: Any) -> np.ndarray:
-        """Logarithms of :meth:`predict_proba`."""
-        return self._leaf_logits(X).log_softmax(dim=1).numpy()
-
-    def predict_node_log_proba(self, X: Any) -> np.ndarray:
-        """(samples, N) log q* of all nodes, in the order of ``hierarchy_.nodes``.
-
-        ``hace.predict(clf.predict_node_log_proba(X), clf.hierarchy_, kind="node_log_probs", ...)`` takes any rule.
-        """
-        return (
-            self._scores(self._outputs(X), self.temperature_)
-            .restricted(self._allowed_nodes())
-            .log_q()
-            .numpy()
-        )
-
-    def predict_node(
-        self,
-        X: Any,
-        threshold: float | Sequence[float] | None = None,
-        *,
-        level: int | str | None = None,
-        accuracy: float | None = None,
-        of: str = "samples",
-        confidence: float | None = None,
-        group_share: float | None = None,
-        groups: Any = None,
-        pool: str = "mean",
-    ) -> np.ndarray:
-        """An answer at the level the model is sure of, at a given level, or with a guaranteed accuracy.
-
-        Args:
-            X: (samples, features).
-            threshold: answer with the deepest node of at least this probability on the way down from the root; or one
-                threshold per level. Default without a level or an accuracy: 0.5.
-            level: answer with the most probable node of this level, a depth or a level's name.
-            accuracy: answer as deep as this guarantee allows, after :meth:`calibrate`; see :meth:`guarantee`. An answer that
-                ``unlabelled`` moves up stays true if it was.
-            of: "samples" or "answers", of the guarantee.
-            confidence: of the guarantee.
-            group_share: of the guarantee.
-            groups: the burst, observation or recording of each sample: one answer for each group, from all of its samples,
-                in the order of ``np.unique(groups)``.
-            pool: how the answers to a group become one: "mean", the mean of probabilities, which was better
-                calibrated on frog calls, or "log", of log-probabilities.
-
-        Returns:
-            Ids of nodes, an array of objects; None if not even a top node of a forest passes.
-        """
-        decided = self.decide(
-            X,
-            threshold,
-            level=level,
-            accuracy=accuracy,
-            of=of,
-            confidence=confidence,
-            group_share=group_share,
-            groups=groups,
-            pool=pool,
-        )
-        return np.array([*self.hierarchy_.nodes, None], dtype=object)[decided.nodes.numpy()]
-
-    def decide(
-        self,
-        X: Any,
-        threshold: float | Sequence[float] | None = None,
-        *,
-        level: int | str | None = None,
-        accuracy: float | None = None,
-        of: str = "samples",
-        confidence: float | None = None,
-        group_share: float | None = None,
-        groups: Any = None,
-        pool: str = "mean",
-    ) -> Decisions:
-        """The answers of :meth:`predict_node` with their probabilities; arguments as there."""
-        options = {"threshold": threshold, "level": level, "accuracy": accuracy}
-        given = [name for name, value in options.items() if value is not None]
-        check_choice("unlabelled", self.unlabelled, ("stop", "allow"))
-        if len(given) > 1:
-            raise ConfigError(f"{' and '.join(given)} must not be given together. Drop all but one.")
-        how = None if groups is None else pool
-        sure = None if accuracy is None else self._guarantee(how, accuracy, confidence, of, group_share)
-        scores = self._scores(self._outputs(X), 1.0 if groups is not None else self.temperature_)
-        scores = scores.restricted(self._allowed_nodes())
-        if groups is not None:
-            scores = scores.pooled(group_places(groups, len(scores))[1], pool)
-            scores = replace(scores, data=scores.data / (1.0 if sure is None else self._pooled_temperature))
-        if sure is not None:
-            decided = sure.predict(scores.data, self.hierarchy_, kind=scores.kind, outputs=scores.outputs)
-        elif level is not None:
-            decided = at_level(scores.log_q(), self.hierarchy_, level)
-        else:
-            decided = decide(scores, "threshold", threshold=0.5 if threshold is None else threshold)
-        return decided if self.unlabelled == "allow" else self._stopped(decided, scores)
-
-    def _stopped(self, decided: Decisions, scores: Scores) -> Decisions:
-        """The answers, no deeper than nodes that have a training label at or below them."""
-        if self._deepest is None:
-            self._deepest = reading.deepest_labelled(self._seen, self.hierarchy_)
-        nodes = torch.from_numpy(self._deepest)[decided.nodes]
-        moved = torch.nonzero(nodes != decided.nodes).flatten()
-        if not len(moved):
-            return decided
-        probabilities = decided.probabilities.clone()
-        q = scores[moved.numpy()].log_q().exp()
-        above = torch.cat([q, q.new_ones(len(q), 1)], dim=1)  # no answer is certain
-        probabilities[moved] = above.gather(1, nodes[moved, None])[:, 0].to(probabilities.dtype)
-        return replace(decided, nodes=nodes, probabilities=probabilities)
-
-    def calibrate(
-        self,
-        X: Any,
-        y: Any,
-        groups: Any = None,
-        *,
-        pool: str | None = None,
-        temperature: float | None = None,
-        training: Any = None,
-        new: Any = None,
-    ) -> HACEClassifier:
-        """Make confidences real, from held-out samples: not those of training, and not the test set.
-
-        A random half of them fits ``temperature_``, by which scores are divided from now on: classes stay the same,
-        probabilities change. The other half is kept for the guarantees of :meth:`guarantee`. Training again forgets both.
-
-        Args:
-            X: (samples, features).
-            y: labels.
-            groups: the site, donor or recording of each sample: half of the groups fit the temperature, and guarantees are
-                about new groups.
-            pool: "log" or "mean": guarantees are about the one answer that ``predict_node(groups=..., pool=...)`` gives a
-                group, all of whose samples have one label.
-            temperature: None: fitted on half. Or one from other samples, 1 for none: all samples then support guarantees.
-            training: features of the training samples, or a :class:`hace.decisions.nearness.Nearness` of them: :meth:`check`
-                then compares how similar new samples are to them, which sees a random hold-out that cannot stand for new ones.
-            new: features of unlabelled samples from where the model will be used. Guarantees then rest on samples drawn to be
-                as similar to the training samples as these are; see :mod:`hace.decisions.nearness` for what that assumes.
-        """
+    def _labelled_scores(self, X: Any, y: Any) -> tuple[Scores, np.ndarray]:
         self._check_fitted()
         X, y = self._checked(X, y, reset=False)
-        if len(y) < 2:
-            raise DataError(f"X must hold at least two samples to calibrate with. Got {len(y)}.")
-        near = self._similarity_of(X, self._reading(y), training, pool)
-        scores, truth, groups = calibration_samples(
-            self._scores(self._linear(X)), self._reading(y), groups, pool, self.subset
-        )
-        fits = np.zeros(len(truth), dtype=bool)
-        if temperature is None:
-            temperature, fits = temperature_of_part(scores, truth, groups, 2, np.random.default_rng(0))
-        rows = np.flatnonzero(~fits)
-        self._likeness = None if new is None else self._like(new, near, rows, groups)
-        if self._likeness is not None:
-            rows = rows[self._likeness.rows]
-        if pool is None:
-            self.temperature_ = temperature
-        self._guaranteed_on = scores[rows].cooled(temperature).log_q().numpy(), truth[rows]
-        self._guaranteed_groups = None if groups is None else groups[rows]
-        self._profile = Profile.of(
-            self._guaranteed_on[0],
-            self.hierarchy_,
-            similarity=None if near is None else near[rows],
-            groups=self._guaranteed_groups,
-            kind="node_log_probs",
-        )
-        self._guarantees_about, self._pooled_temperature = (pool, self.subset), temperature
-        self._guarantees, self._temperature_samples = {}, int(fits.sum())
-        return self
-
-    def _similarity_of(self, X: Any, nodes: np.ndarray, training: Any, pool: str | None) -> np.ndarray | None:
-        """(S,) of the samples that guarantees may rest on, to the nearest training sample; None where that is unknown."""
-        if training is not None:
-            self._nearness = training if isinstance(training, Nearness) else Nearness.of(training)
-        if self._nearness is None or pool is not None:
-            return None
-        inside = slice(None) if self.subset is None else inside_subset(self.hierarchy_, self.subset, nodes)
-        return self._nearness.similarity(X)[inside]
-
-    def _like(self, new: Any, near: np.ndarray | None, rows: np.ndarray, groups: Any) -> Likeness:
-        """Which of the calibration samples stand for new ones."""
-        if near is None or self._nearness is None:
-            raise ConfigError(
-                "new must come with training, the features of the training samples, and without pool."
-            )
-        if groups is not None:
-            raise ConfigError(
-                "new must come without groups: samples are drawn to be like the new ones, not groups. Leave one of them out."
-            )
-        return samples_like(near[rows], self._nearness.similarity(new))
-
-    def guarantee(
-        self,
-        accuracy: float = 0.95,
-        *,
-        of: str = "samples",
-        confidence: float | None = None,
-        group_share: float | None = None,
-    ) -> GuaranteedThreshold:
-        """The threshold that keeps a guarantee on new samples: :func:`hace.guaranteed_threshold` on samples of
-        :meth:`calibrate`.
-
-        Args:
-            accuracy: the guaranteed share, above 0 and below 1.
-            of: "samples": at most 1 - accuracy of all samples get a false answer. "answers": of the answers below the root,
-                at least this share is true; needs ``confidence``.
-            confidence: the probability with which the guarantee holds; None: it holds on average.
-            group_share: after ``calibrate(X, y, groups)``: the share of new groups that keep it; None: on average over them.
-
-        Returns:
-            The record: ``threshold``, ``guarantee``, ``cost``, ``assumptions``.
-        """
-        self._check_fitted()
-        return self._guarantee(self._guarantees_about[0], accuracy, confidence, of, group_share)
-
-    def check(
-        self,
-        X: Any,
-        y: Any = None,
-        groups: Any = None,
-        accuracy: float = 0.95,
-        *,
-        of: str = "samples",
-        confidence: float | None = None,
-        group_share: float | None = None,
-        level: float = 0.05,
-    ) -> Check:
-        """Check a guarantee on new samples, with or without labels: it holds, there is no evidence against it, or it is broken.
-
-        Args:
-            X: (samples, features), in the order of arrival.
-            y: labels, None where unknown; those known must be of a random part of the samples. None: all unknown.
-            groups: the group of each sample, where :meth:`calibrate` had groups.
-            accuracy: as of :meth:`guarantee`.
-            of: as of :meth:`guarantee`.
-            confidence: as of :meth:`guarantee`.
-            group_share: as of :meth:`guarantee`.
-            level: the probability of a false alarm.
-        """
-        guarantee = self.guarantee(accuracy, of=of, confidence=confidence, group_share=group_share)
-        if self._profile is None or self._guarantees_about[0] is not None:
-            raise ConfigError("check needs a calibration without pool. Call calibrate(X, y) again.")
-        scores = self._scores(self._outputs(X), self.temperature_).restricted(self._allowed_nodes())
-        return check(
-            guarantee,
-            self._profile,
-            scores.log_q(),
-            self.hierarchy_,
-            target=None if y is None else self._known_nodes(y),
-            similarity=None if self._nearness is None else self._nearness.similarity(X),
-            groups=groups,
-            labels="nodes",
-            level=level,
-            kind="node_log_probs",
-        )
-
-    def _known_nodes(self, y: Any) -> np.ndarray:
-        """(S,) the nodes of labels, -1 where they are None."""
-        given = np.asarray(y)
-        known = np.array([label is not None for label in given.tolist()], dtype=bool)
-        nodes = np.full(len(given), -1)
-        if known.any():
-            labels = given[known]
-            nodes[known] = self._reading(np.array(labels.tolist()) if labels.dtype == object else labels)
-        return nodes
-
-    def _guarantee(
-        self, pool: str | None, accuracy: float, confidence: float | None, of: str, group_share: float | None
-    ) -> GuaranteedThreshold:
-        """A guarantee about samples, or about answers to groups that are pooled in this way."""
-        if self._guaranteed_on is None and not self._guarantees:
-            raise ConfigError(
-                "accuracy needs a calibrated classifier. Call calibrate(X, y) with samples that fit did not see, or give a "
-                "threshold."
-            )
-        if self._guarantees_about != (pool, self.subset):
-            raise ConfigError(
-                "accuracy must come with the subset and the pool of calibrate: a guarantee is about these answers. Got "
-                f"subset={reprlib.repr(self.subset)} and pool={pool!r}. Call calibrate(X, y, groups, pool=...) again."
-            )
-        guarantee = accuracy, confidence, of
-        if (*guarantee, group_share) not in self._guarantees:
-            if self._guaranteed_on is None:  # of a file
-                known = ", ".join(f"{t.accuracy:g} of {t.of}" for t in self._guarantees.values())
-                raise ConfigError(
-                    f"accuracy must be one that the file holds: {known}. Got {accuracy:g} of {of}. Calibrate again, or call "
-                    "guarantee with it before save."
-                )
-            sure, nodes = torch.from_numpy(self._guaranteed_on[0]), self._guaranteed_on[1]
-            options: Any = {"groups": self._guaranteed_groups, "group_share": group_share}
-            self._guarantees[(*guarantee, group_share)] = guaranteed_threshold(
-                sure, nodes, self.hierarchy_, *guarantee, labels="nodes", kind="node_log_probs", **options
-            )
-        return self._guarantees[(*guarantee, group_share)]
+        return self._scores(self._linear(X)), self._reading(y)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a .safetensors file, from which no code can run.

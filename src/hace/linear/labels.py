@@ -234,19 +234,6 @@ def _is_integer(word: str) -> bool:
         return False
 
 
-def deepest_labelled(labels: IntArray, hierarchy: Hierarchy) -> IntArray:
-    """(N + 1,) for each node the deepest node at or above it that has a label at or below it, or -1; -1 for no answer."""
-    labelled = np.zeros(hierarchy.num_nodes, dtype=bool)
-    labelled[labels] = True
-    above, below = hierarchy.reachability()
-    labelled[above[labelled[below]]] = True
-    pairs = np.flatnonzero(labelled[above])
-    pairs = pairs[np.argsort(hierarchy.depths[above[pairs]], kind="stable")]  # the deepest is written last
-    deepest = np.full(hierarchy.num_nodes + 1, -1)
-    deepest[below[pairs]] = above[pairs]
-    return deepest
-
-
 def class_weighted(
     class_weight: Mapping[Any, float] | str | None,
     reading: LabelReading,

@@ -18,8 +18,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from contextlib import suppress
-from itertools import pairwise, product
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +27,9 @@ import torch
 from torch import nn
 
 from hace.checks import check_choice
-from hace.decisions.bounds import GUARANTEES
-from hace.decisions.calibration import ACCURACIES, CONFIDENCE, Calibration
+from hace.decisions.answering import Use
 from hace.decisions.nearness import Nearness
-from hace.decisions.shift import Profile
-from hace.errors import ConfigError, DataError, FormatError
+from hace.errors import ConfigError, FormatError
 from hace.files.weights import first_line, read_safetensors_arrays
 from hace.files.writing import without_nan
 from hace.hierarchy import Hierarchy
@@ -93,7 +90,9 @@ def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredMod
 
 def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
     """The classifier as a model of files, with its document."""
-    loss, calibration = clf.loss_, _calibration(clf)
+    loss = clf.loss_
+    pool = clf._answers.default.pool
+    calibration = clf._answers.record(loss.score_outputs, Use.of(clf.subset, clf.prior, pool))
     needed = files.loss_of_scores(loss, loss.score_outputs)
     temperature = clf.temperature_ if calibration is None else calibration.temperature
     layer = files.last_layer(torch.from_numpy(clf.coef_), torch.from_numpy(clf.intercept_))
@@ -114,23 +113,6 @@ def _model(clf: HACEClassifier) -> tuple[ScoredModel, dict[str, Any]]:
         architecture={"kind": "probe", "model": None, "scaling": "none"},
     )
     return model, document
-
-
-def _calibration(clf: HACEClassifier) -> Calibration | None:
-    """Its guarantees: the usual ones and those that were asked for; None where it is not calibrated, or for another subset."""
-    pool, subset = clf._guarantees_about
-    for of, accuracy in product(GUARANTEES, ACCURACIES if clf._guaranteed_on is not None else ()):
-        with suppress(ConfigError, DataError):  # too few samples for it, or another subset
-            clf._guarantee(pool, accuracy, CONFIDENCE if of == "answers" else None, of, None)
-    if subset != clf.subset or not clf._guarantees:
-        return None
-    counts = 0 if clf._guaranteed_on is None else len(clf._guaranteed_on[1]), clf._temperature_samples
-    about = clf.loss_.score_outputs, clf.hierarchy_.fingerprint
-    listed = None if subset is None else (subset,) if isinstance(subset, str) else tuple(map(str, subset))
-    made = clf._pooled_temperature, tuple(clf._guarantees.values()), "calibrate", *counts, *about
-    profile = None if clf._profile is None else clf._profile.to_dict()
-    notes = () if clf._likeness is None else (clf._likeness.note,)
-    return Calibration(*made, pool=pool, subset=listed, profile=profile, notes=notes)
 
 
 def _record(clf: HACEClassifier) -> dict[str, Any]:
@@ -237,15 +219,9 @@ def _restored(
         raise FormatError(f"seen must be from 0 to {h.num_nodes - 1}.")
     clf._take_seen(seen)
     clf._nearness = Nearness.from_arrays(arrays, _NEAR)
-    clf.temperature_ = clf._pooled_temperature = float(record["temperature"])
+    clf.temperature_ = float(record["temperature"])
     if document["calibration"] is not None:
-        made = files.stored_calibration(document, h, "its document")
-        subset = clf.subset if made.subset is None else list(made.subset)
-        clf._guarantees_about, clf._temperature_samples = (made.pool, subset), made.temperature_samples
-        clf._pooled_temperature = made.temperature
-        clf._profile = None if made.profile is None else Profile.from_dict(made.profile)
-        clf.temperature_ = made.temperature if made.pool is None else clf.temperature_
-        clf._guarantees = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in made.thresholds}
+        clf._answers.take(files.stored_calibration(document, h, "its document"))
     return clf
 
 

@@ -18,8 +18,9 @@ from torch import Tensor
 from hace.checks import MOST_BINS, check_choice, check_count, is_number, require
 from hace.decisions import Decisions, GuaranteedThreshold
 from hace.decisions.bounds import group_places
-from hace.decisions.rules import RULES, check_rule
+from hace.decisions.rules import RULES, check_kind, check_rule
 from hace.decisions.scores import (
+    INDEPENDENT,
     SCORE_KINDS,
     Scores,
     as_nodes,
@@ -93,7 +94,7 @@ class Evaluator:
         self._check_temperature()
         self._allowed = None if self.subset is None else subset_mask(h, self.subset)
         choices = h.num_leaves if self._allowed is None else int(self._allowed[h.leaf_nodes].sum())
-        self._measures = standard_measures(h, self.distance, choices)
+        self._measures = standard_measures(h, self.distance, choices, self.kind in INDEPENDENT)
         if self.metrics == LEAVES:
             self._check_only_leaves()
             self._measures = [(group, measure) for group, measure in self._measures if group == LEAVES]
@@ -111,6 +112,10 @@ class Evaluator:
             raise ConfigError(
                 "temperature needs logits or probabilities: log q* does not divide. Pass scores of kind='logits'."
             )
+        if self.kind in INDEPENDENT and self.temperature != 1:
+            raise ConfigError("temperature must be left out with kind='sigmoid': nothing sums to 1.")
+        if self.kind in INDEPENDENT:
+            self.temperature = None
 
     def _check_only_leaves(self) -> None:
         for name in ("temperature", "guarantee", "rules"):
@@ -212,6 +217,7 @@ class Evaluator:
         """The answers of every further rule, and those that keep the guarantee, by title."""
         for title, options in self.rules.items():
             given = dict(options)
+            check_kind(given["rule"], batch.scores)
             yield title, RULES[given.pop("rule")][0](batch.log_q, self.hierarchy, **given)
         if guarantee is not None:
             answers = guarantee.predict(batch.log_q, self.hierarchy, kind="node_log_probs")
@@ -322,8 +328,8 @@ def evaluate(
         raise DataError(f"scores and target must have one row per sample. Got {start} and {len(truth)} rows.")
     grouped = None
     if groups is not None:
-        names, places = group_places(groups, len(truth))
-        grouped = names[places]
+        group_names, places = group_places(groups, len(truth))
+        grouped = group_names[places]
     if names is not None and len(names) != len(truth):
         raise DataError(f"names must have one entry per sample. Got {len(names)} for {len(truth)} samples.")
     named = None if names is None else np.array([str(each) for each in names], dtype=object)

@@ -93,6 +93,7 @@ class Metric:
         heading: the heading of evaluations that it is under; None: evaluations do not have it.
         variants: the arguments that evaluations give it, by name, where they show several.
         levels: whether it needs a tree or forest.
+        shares: whether it needs probabilities that sum to 1.
     """
 
     make: Callable[..., Measure]
@@ -104,6 +105,7 @@ class Metric:
     heading: str | None = None
     variants: tuple[tuple[str, tuple[Any, ...]], ...] = ()
     levels: bool = False
+    shares: bool = False
 
     @property
     def keys(self) -> tuple[str, ...] | None:
@@ -362,6 +364,7 @@ def _inconsistency(batch: MetricBatch) -> Ratios:
     higher_is_better=False,
     heading="Brier score by level",
     levels=True,
+    shares=True,
 )
 def brier_measure(hierarchy: Hierarchy) -> Measure:
     """(H,) for each level 1 to the deepest, the mean over samples of the sum over its nodes v of (q*[v] - 1[v is true])^2.
@@ -389,6 +392,7 @@ def _brier(batch: MetricBatch) -> Ratios:
     choice="level",
     heading="log-likelihood by level",
     levels=True,
+    shares=True,
 )
 def log_likelihood_measure(hierarchy: Hierarchy) -> Measure:
     """(H,) for each level 1 to the deepest, the mean of log q*[the truth's node]; at most 0, and better when higher.
@@ -436,9 +440,15 @@ def _guarantee(batch: MetricBatch, guarantee: GuaranteedThreshold) -> Ratios:
     return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
 
 
-def standard_measures(h: Hierarchy, distance: str, choices: int) -> list[tuple[str, Measure]]:
-    """The measures that evaluations show, of so many leaves to choose from, each with its heading."""
+def standard_measures(
+    h: Hierarchy, distance: str, choices: int, independent: bool = False
+) -> list[tuple[str, Measure]]:
+    """The measures that evaluations show, of so many leaves to choose from, each with its heading.
+
+    ``independent``: no probabilities sum to 1.
+    """
     rows = [row for row in METRICS if row.heading is not None and (h.is_tree or not row.levels)]
+    rows = [row for row in rows if not (independent and row.shares)]
     return [(str(row.heading), measure) for row in rows for measure in row.evaluated(h, distance, choices)]
 
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from hace.decisions import Decisions
 from hace.decisions.rules import all_levels
 from hace.decisions.scores import (
+    INDEPENDENT,
     Scores,
     as_nodes,
     as_tensor,
@@ -42,8 +43,8 @@ class ScoreForms(TypedDict, total=False):
     Attributes:
         labels: what integers in ``preds`` and ``target`` are: ``"leaves"``, labels of leaves (the default), or ``"nodes"``,
             node indices, where -1 in ``preds`` means no answer. Decisions are nodes in either case.
-        kind: what scores are: ``"logits"`` (the default), ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``; see
-            :class:`hace.decisions.scores.Scores`.
+        kind: what scores are: ``"logits"`` (the default), ``"probs"``, ``"log_probs"``, ``"node_log_probs"`` or
+            ``"sigmoid"``; see :class:`hace.decisions.scores.Scores`.
         outputs: what the columns of scores are: ``"leaves"``, ``"nodes"``, or ``"auto"`` (the default) to tell by their
             number.
     """
@@ -132,7 +133,9 @@ class MetricBatch:
         if self._confidence is not None:
             return self._confidence
         nodes = torch.from_numpy(self.ranking(1)).to(self.log_q.device)
-        if self.scores.outputs == "leaves":  # log q* of a leaf is its log-probability
+        if (
+            self.scores.outputs == "leaves" or self.scores.kind in INDEPENDENT
+        ):  # log q* of a leaf is its log-probability
             log_p = self.log_q.gather(1, nodes)
         else:
             labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(nodes.device)

@@ -39,7 +39,7 @@ class ScoredFile:
     scores: ScoreFile
     truth: np.ndarray
     hierarchy: Hierarchy
-    kind: Literal["logits", "probs"]
+    kind: Literal["logits", "probs", "sigmoid"]
     sharing: float | None = None
     groups: np.ndarray | None = None
     labels: str = "the truth"

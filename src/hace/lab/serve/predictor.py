@@ -25,6 +25,7 @@ from hace.data import Features, Samples
 from hace.data.own_lists import Texts
 from hace.data.split import Split
 from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.answering import Use, answer, deepest_labelled, stopped
 from hace.decisions.bounds import group_places
 from hace.decisions.calibration import (
     Calibration,
@@ -32,8 +33,8 @@ from hace.decisions.calibration import (
     check_guarantee,
     read_calibration,
 )
-from hace.decisions.rules import at_level, deepest_above, top_k
-from hace.decisions.scores import Scores, subset_leaves, subset_mask
+from hace.decisions.rules import top_k
+from hace.decisions.scores import Scores, subset_leaves
 from hace.errors import ConfigError, DataError, amount
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import recorded_encoder
@@ -45,7 +46,6 @@ from hace.lab.serve.export import image_view, open_program
 from hace.lab.serve.inputs import EMPTY, Broken, Crop, FeatureRows, ImageList, TextList, as_inputs, as_texts
 from hace.lab.serve.load_run import Trained, Vision, load_probe, load_trained, open_finished
 from hace.lab.serve.rescore import check_same_features, other_samples
-from hace.linear.labels import deepest_labelled
 from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.hace import CrossEntropyLoss, HCELoss
@@ -391,7 +391,8 @@ class Predictor:
         seen, first, at = np.unique(place[readable], return_index=True, return_inverse=True)
         order = np.argsort(first)
         every = replace(view, data=torch.cat([view.data, *scores]))
-        decided = self._decided(every.pooled(np.argsort(order)[at], asked.pool or "mean"), asked)
+        asked = replace(asked, pool=asked.pool or "mean")
+        decided = self._decided(every, asked, np.argsort(order)[at])
         pooled_names = [str(names[g]) for g in seen[order]]
         return Predictions(pooled_names, *decided, lost, guarantee=self.threshold_for(asked))
 
@@ -424,8 +425,7 @@ class Predictor:
 
     def decide(self, z: Tensor, asked: Question) -> tuple[Decisions, Decisions]:
         """The best leaves (B, k) and the answers (B,) from the model's raw outputs (B, C)."""
-        scores = self._scores(z, asked)
-        return self._decided(scores.pooled(np.arange(len(scores))) if asked.pool else scores, asked)
+        return self._decided(self._scores(z, asked), asked)
 
     @cached_property
     def temperature(self) -> float | None:
@@ -434,36 +434,35 @@ class Predictor:
         return None if calibration is None or calibration.pool else calibration.temperature
 
     def _scores(self, z: Tensor, asked: Question) -> Scores:
-        """The scores of samples, before they are pooled."""
-        h = self.hierarchy
-        logits = any(x is not None for x in (asked.subset, asked.prior, asked.pool))
-        # The temperature of groups acts on pooled scores.
-        view = ScoreView(self.loss, h, logits, self.temperature if asked.pool is None else None)
-        allowed = None if asked.subset is None else subset_mask(h, asked.subset)
-        return Scores(view(z.cpu()), h, view.kind, view.outputs).restricted(allowed).weighted(asked.prior)
+        """The scores of samples, as the model gives them."""
+        use = any(x is not None for x in (asked.subset, asked.prior, asked.pool, self.temperature))
+        view = ScoreView(self.loss, self.hierarchy, restricted=use)
+        return Scores(view(z.cpu()), self.hierarchy, view.kind, view.outputs)
 
-    def _decided(self, scores: Scores, asked: Question) -> tuple[Decisions, Decisions]:
+    def _decided(
+        self, scores: Scores, asked: Question, places: np.ndarray | None = None
+    ) -> tuple[Decisions, Decisions]:
+        """The best leaves and the answers from raw scores; ``places``: the number of each sample's group."""
         h, guarantee = self.hierarchy, self.threshold_for(asked)
         choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
-        if guarantee is not None and asked.pool is not None:
-            scores = replace(scores, data=scores.data / self.calibration.temperature)
+        temperature = self.temperature or 1.0
+        if asked.pool is not None:  # that of groups acts on pooled scores
+            temperature = 1.0 if guarantee is None else self.calibration.temperature
+            places = np.arange(len(scores)) if places is None else places
+        scores = Use.of(asked.subset, asked.prior, asked.pool).prepared(scores, temperature, places)
         q = scores.log_q()
         leaves = top_k(q, h, min(asked.top_k, choices))
         if leaves.nodes.dim() == 1:  # a single leaf comes without the second dimension
             leaves = Decisions(h, leaves.nodes[:, None], leaves.probabilities[:, None])
-        if guarantee is not None:
-            answers = guarantee.predict(scores.data, h, kind=scores.kind, outputs=scores.outputs)
-        elif asked.threshold is not None:
-            answers = deepest_above(q, h, asked.threshold)
-        elif asked.level is not None:
-            answers = at_level(q, h, asked.level)
-        else:
-            return leaves, top_k(q, h)
-        return leaves, self._stopped(answers, q)
+        answers = answer(scores, guarantee=guarantee, threshold=asked.threshold, level=asked.level)
+        if guarantee is None and asked.threshold is None and asked.level is None:
+            return leaves, answers
+        return leaves, stopped(answers, scores, self.deepest)
 
-    def _stopped(self, answers: Decisions, q: Tensor) -> Decisions:
-        """The answers, from log q* (B, N), no deeper than the model may go."""
-        return answers
+    @cached_property
+    def deepest(self) -> np.ndarray | None:
+        """What each node may be answered as; None: any node as itself."""
+        return None
 
     def threshold_for(self, asked: Question) -> GuaranteedThreshold | None:
         """What the answers to a question guarantee; None if it asks for no accuracy."""
@@ -593,20 +592,12 @@ class ExportedPredictor(Predictor):
         return self.program.run(torch.from_numpy(x))[0]
 
     @cached_property
-    def _deepest(self) -> np.ndarray | None:
-        """Deepest allowed answer per node; None if unrestricted. A classifier goes no deeper than its labels."""
+    def deepest(self) -> np.ndarray | None:
+        """A classifier goes no deeper than its labels."""
         record = self.document.get("estimator")
         if record is None or record["params"].get("unlabelled") != "stop":
             return None
         return deepest_labelled(np.array(record["seen"], dtype=np.int64), self.hierarchy)
-
-    def _stopped(self, answers: Decisions, q: Tensor) -> Decisions:
-        if self._deepest is None:
-            return answers
-        nodes = torch.from_numpy(self._deepest)[answers.nodes]
-        moved = (nodes != answers.nodes) & (nodes >= 0)
-        now = q.gather(1, nodes.clamp(min=0)[:, None])[:, 0].exp().to(answers.probabilities.dtype)
-        return replace(answers, nodes=nodes, probabilities=torch.where(moved, now, answers.probabilities))
 
     def labelled_scores(self, samples: Split) -> tuple[Tensor, str]:
         """:meth:`scores` of labelled samples."""
