@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from hace import Hierarchy, guaranteed_threshold
-from hace.decisions.by_class import class_thresholds
-from hace.errors import DataError, HierarchyError
+from hace import Hierarchy, calibrate_scores, guaranteed_threshold
+from hace.decisions import GuaranteedThreshold
+from hace.decisions.calibration import read_calibration
+from hace.errors import ConfigError, DataError, HierarchyError
 from hace.hierarchy.derived import is_above
 
 H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")])
+
+RANKED = Hierarchy.from_paths(
+    [("dog", "husky"), ("dog", "beagle"), ("cat", "tabby"), ("cat", "siamese")],
+    level_names=["family", "species"],
+)
 
 
 def samples(rng: np.random.Generator, number: int) -> tuple[np.ndarray, np.ndarray]:
@@ -31,7 +40,11 @@ def test_the_guarantee_holds_within_each_class() -> None:
     own, average = [], []
     for _ in range(60):
         (z, y), (new, truth) = samples(rng, 400), samples(rng, 400)
-        own.append(false_by_class(class_thresholds(z, y, H, 0.9).predict(new, H).nodes.numpy(), truth))
+        own.append(
+            false_by_class(
+                guaranteed_threshold(z, y, H, 0.9, by="class").predict(new, H).nodes.numpy(), truth
+            )
+        )
         average.append(
             false_by_class(guaranteed_threshold(z, y, H, 0.9).predict(new, H).nodes.numpy(), truth)
         )
@@ -44,17 +57,40 @@ def test_classes_with_too_few_samples_are_pooled_upward() -> None:
     rng = np.random.default_rng(1)
     z, y = samples(rng, 400)
     few = np.flatnonzero((y != 1) | (np.cumsum(y == 1) <= 5))
-    made = class_thresholds(z[few], y[few], H, 0.9)
+    made = guaranteed_threshold(z[few], y[few], H, 0.9, by="class")
+    assert made.pools is not None
     assert sorted(map(len, made.pools)) == [1, 1, 2]
     assert any(H.leaves[1] in pool and len(pool) == 2 for pool in made.pools)
-    by_rank = class_thresholds(z, y, H, 0.9, rank=1)
-    assert sorted(by_rank.pools) == [("beagle", "husky"), ("siamese", "tabby")]
+    assert "in each class, 2 of them pooled with relatives" in made.guarantee
+    assert "share one guarantee: " in made.assumptions[-1]
+    again = GuaranteedThreshold.from_dict(json.loads(json.dumps(made.to_dict())))
+    assert again == made
+    assert again.predict(z, H).ids == made.predict(z, H).ids
+    by_rank = guaranteed_threshold(z, y, RANKED, 0.9, by="family")
+    assert by_rank.pools == (("beagle", "husky"), ("siamese", "tabby"))
+
+
+def test_it_is_calibrated_stored_and_used(tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    (z, y), (new, truth) = samples(rng, 900), samples(rng, 400)
+    made = calibrate_scores(z, H.leaf_nodes[y], H, [0.8, 0.9], by="class")
+    made.write(tmp_path / "c.json")
+    sure = read_calibration(tmp_path / "c.json").threshold_for(0.9)
+    assert sure.groups == "class"
+    rates = false_by_class(sure.predict(new / made.temperature, H).nodes.numpy(), truth)
+    assert rates.max() < 0.2
 
 
 def test_what_it_refuses() -> None:
     z, y = samples(np.random.default_rng(2), 5)
     with pytest.raises(DataError, match="at least 9"):
-        class_thresholds(z, y, H, 0.9)
+        guaranteed_threshold(z, y, H, 0.9, by="class")
+    with pytest.raises(ConfigError, match="'species' or one group for each sample"):
+        guaranteed_threshold(z, y, RANKED, 0.9, by="genus")
+    with pytest.raises(ConfigError, match="must come with rule='threshold'"):
+        guaranteed_threshold(z, y, H, 0.9, by="class", rule="climb")
+    with pytest.raises(DataError, match="labels of classes"):
+        guaranteed_threshold(z, np.full(5, H.index("dog")), H, 0.9, by="class", labels="nodes")
     dag = Hierarchy.from_edges([("a", "x"), ("b", "x"), ("b", "y")])
     with pytest.raises(HierarchyError, match="tree or forest"):
-        class_thresholds(np.zeros((30, 2)), np.zeros(30, dtype=int), dag)
+        guaranteed_threshold(np.zeros((30, 2)), np.zeros(30, dtype=int), dag, 0.9, by="class")

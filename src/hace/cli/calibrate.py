@@ -37,6 +37,7 @@ def calibrate(
     files: ScoreFiles = ScoreFiles(),
     group_share: Annotated[float | None, more] = None,
     prefer: Annotated[Literal["steadier", "sharper"], With("--scores"), more] = "steadier",
+    by: Annotated[str | None, With("--scores", "--samples"), more] = None,
     frequencies: Annotated[Path | None, With("--scores"), more] = None,
     pool: Annotated[Literal["log", "mean"] | None, more] = None,
     restrictions: Restrictions = Restrictions(),
@@ -91,6 +92,8 @@ def calibrate(
         group_share: With groups: the share of new groups that keep a guarantee (default: on average over new groups).
         prefer: With groups and --of samples: rest on all samples of each group, or on one random sample of each, which answers
             more where groups are few and varies more.
+        by: class, or the name of a rank: guarantees hold within each class, or each node of the rank; classes with too few
+            samples are pooled with relatives.
         frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to
             match. Assumes that within each class new samples look like the calibration samples.
         pool: One answer per group: from the mean of its log-probabilities, or of its probabilities.
@@ -112,6 +115,8 @@ def calibrate(
         "seed": seed,
         "pool": pool,
     }
+    if by is not None:
+        how["by"] = by
     if run is None:
         calibration = calibrate_file(files, restrictions, {**how, "prefer": prefer}, frequencies)
         path = out or Path("calibration.json")
@@ -249,7 +254,8 @@ def calibration_text(calibration: Calibration) -> str:
         what = GUARANTEED[of].removeprefix("of all samples, " if where else "").replace("samples", unit)
         lines.append(f"  --of {of}: {where}{what}, {holds}")
         for t in same:
-            text = f"threshold {t.threshold:.4f}, answers {t.answered:.1%}"
+            which = "thresholds by class" if isinstance(t.threshold, dict) else f"threshold {t.threshold:.4f}"
+            text = f"{which}, answers {t.answered:.1%}"
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else text}")
     lines += [f"  not possible: {reason}" for reason in calibration.missing]
     strictest = max(calibration.thresholds, key=lambda t: t.confidence is not None)

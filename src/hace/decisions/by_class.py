@@ -7,132 +7,97 @@ at t_c is, which has probability at most 1 - accuracy among samples of class c (
 2012, on a path of nodes).
 
 A class with too few samples is pooled: what is left over under one parent becomes one pool if there are enough, else it goes
-on up; what is left at the top joins the smallest pool. The guarantee is then within the pool; ``pools`` says which.
+on up; what is left at the top joins the smallest pool. The guarantee is then within the pool.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
 
 from hace.decisions.bounds import RiskBound
 from hace.decisions.decisions import Decisions
-from hace.decisions.ladders import ladder_of
+from hace.decisions.ladders import Outcomes, ladder_of
 from hace.decisions.scores import Scores
-from hace.errors import DataError, HierarchyError
+from hace.errors import ConfigError, HierarchyError
 from hace.hierarchy import Hierarchy
 
-
-@dataclass(frozen=True)
-class ClassThresholds:
-    """Thresholds that keep a guarantee within each class, or pool of classes.
-
-    Attributes:
-        accuracy: within each pool at most 1 - accuracy of the samples get a false answer.
-        confidence: the probability with which it holds in each pool; None: on average over calibrations.
-        thresholds: (n,) one for each class, in label order.
-        pools: the classes of each pool; a pool of one class is a class with enough samples.
-        samples: how many samples each pool has.
-        hierarchy: the fingerprint of the hierarchy.
-    """
-
-    accuracy: float
-    confidence: float | None
-    thresholds: tuple[float, ...]
-    pools: tuple[tuple[str, ...], ...]
-    samples: tuple[int, ...]
-    hierarchy: str
-
-    def predict(
-        self, scores: Any, hierarchy: Hierarchy, *, kind: str = "logits", outputs: str = "auto"
-    ) -> Decisions:
-        """Answers that keep the guarantee."""
-        if hierarchy.fingerprint != self.hierarchy:
-            raise DataError(
-                "hierarchy must be the one of the calibration. Calibrate again with this hierarchy."
-            )
-        given = Scores(scores, hierarchy, kind, outputs)
-        ladder = ladder_of(given)
-        rows, leaves = len(ladder), hierarchy.leaf_nodes
-        true = np.stack(
-            [ladder.true(np.full(rows, leaf)) | ~ladder.says for leaf in leaves], axis=2
-        )  # (B, L, n)
-        rungs = np.stack([ladder.rung(t) for t in self.thresholds], axis=1)  # (B, n)
-        possible = np.take_along_axis(true, rungs[:, None, :], axis=1)[:, 0]
-        above_all = np.asarray((true | ~possible[:, None, :]).all(axis=2))
-        last = above_all.shape[1] - 1 - above_all[:, ::-1].argmax(axis=1)
-        nodes = torch.from_numpy(ladder.nodes[np.arange(rows), last])
-        masses = given.log_q().exp().gather(1, nodes.clamp(min=0)[:, None])[:, 0]
-        return Decisions(hierarchy, nodes, masses.masked_fill(nodes < 0, 1.0))
+CLASS = "class"  # each class by itself; else the name of a rank, each of its nodes
 
 
-def class_thresholds(
-    scores: Any,
-    target: Any,
-    hierarchy: Hierarchy,
-    accuracy: float = 0.95,
-    confidence: float | None = None,
-    *,
-    rank: int | str | None = None,
-    kind: str = "logits",
-    outputs: str = "auto",
-) -> ClassThresholds:
-    """A guarantee within each class, or within each node of a rank.
-
-    Args:
-        scores: (S, n) or (S, N), of held-out samples.
-        target: (S,) labels of leaves.
-        hierarchy: A tree or forest.
-        accuracy: Within each class at most 1 - accuracy of the samples get a false answer.
-        confidence: None: on average over calibrations; else with this probability in each pool.
-        rank: A level, or its name: the guarantee is within each of its nodes. None: within each class.
-        kind: See :func:`hace.predict`.
-        outputs: See :func:`hace.predict`.
-    """
+def check_classes(hierarchy: Hierarchy, by: str, rule: str, constrained: bool, of: str) -> None:
+    """Refuse what has no guarantee within classes."""
     if not hierarchy.is_tree:
         raise HierarchyError(
             "Guarantees within classes need a tree or forest: on a DAG a class has several ways up."
         )
-    bound = RiskBound.of_accuracy(accuracy, confidence, "samples")
-    given = Scores(scores, hierarchy, kind, outputs)
-    truth = given.truths(target)
-    outcomes = ladder_of(given).outcomes(truth)
-    cells = _pools(hierarchy, hierarchy.labels[truth], bound.needed(), rank)
-    thresholds, samples = np.empty(hierarchy.num_leaves), []
-    for cell in cells:
-        rows = np.flatnonzero(np.isin(hierarchy.labels[truth], cell))
-        thresholds[cell] = bound.threshold(outcomes.take(rows))
-        samples.append(len(rows))
-    named = tuple(tuple(hierarchy.leaves[c] for c in cell) for cell in cells)
-    return ClassThresholds(
-        float(accuracy), confidence, tuple(thresholds.tolist()), named, tuple(samples), hierarchy.fingerprint
-    )
+    if (rule, constrained, of) != ("threshold", True, "samples"):
+        raise ConfigError(
+            f"by={by!r} must come with rule='threshold', constrained=True and of='samples'. Got rule={rule!r}, "
+            f"constrained={constrained!r}, of={of!r}."
+        )
 
 
-def _pools(h: Hierarchy, label: np.ndarray, needed: int, rank: int | str | None) -> list[list[int]]:
-    """The labels of each pool."""
+def pools_of_classes(h: Hierarchy, label: np.ndarray, needed: int, by: str) -> list[list[int]]:
+    """The labels of each pool: of one class with enough samples, of a node of the rank, or of what was too few.
+
+    Args:
+        h: a tree or forest.
+        label: (S,) of the calibration samples.
+        needed: samples that a pool must have.
+        by: "class", or the name of a rank.
+    """
     counts = np.bincount(label, minlength=h.num_leaves)
     waiting: dict[int, list[int]] = defaultdict(list)
-    deepest = h.max_depth if rank is None else h.level_index(rank)
+    deepest = h.max_depth if by == CLASS else h.level_index(by)
     for leaf, node in enumerate(h.leaf_nodes.tolist()):
         while h.depths[node] > deepest:
             node = int(h.parent_nodes[node])
         waiting[node].append(leaf)
-    cells: list[list[int]] = []
+    pools: list[list[int]] = []
     for node in range(h.num_nodes - 1, -1, -1):  # children before parents
         here = waiting.pop(node, [])
         if here and counts[here].sum() >= needed:
-            cells.append(sorted(here))
+            pools.append(here)
         elif here:
             waiting[int(h.parent_nodes[node])].extend(here)
     left = waiting.pop(-1, [])
-    if left and cells:
-        smallest = min(cells, key=lambda cell: counts[cell].sum())
-        smallest.extend(left)
+    if left and pools:
+        min(pools, key=lambda pool: counts[pool].sum()).extend(left)
     elif left:
-        cells.append(left)
-    return [sorted(cell) for cell in cells]
+        pools.append(left)
+    return sorted(sorted(pool) for pool in pools)
+
+
+def pooled_thresholds(
+    bound: RiskBound, outcomes: Outcomes, label: np.ndarray, pools: list[list[int]], number: int
+) -> np.ndarray:
+    """(n,) the threshold of each class, from the calibration samples (S,) of its pool."""
+    thresholds = np.empty(number)
+    for pool in pools:
+        thresholds[pool] = bound.threshold(outcomes.take(np.flatnonzero(np.isin(label, pool))))
+    return thresholds
+
+
+def answers_within_classes(scores: Scores, thresholds: np.ndarray) -> Decisions:
+    """The deepest nodes on the walk down that are above every class that its own threshold (n,) does not exclude."""
+    parts = [_answers(block, thresholds) for _, block in scores.blocks()]
+    return Decisions.joined(parts) if parts else _answers(scores, thresholds)
+
+
+def _answers(scores: Scores, thresholds: np.ndarray) -> Decisions:
+    h = scores.hierarchy
+    ladder = ladder_of(scores)
+    rows = len(ladder)
+    true = np.stack(
+        [ladder.true(np.full(rows, leaf)) | ~ladder.says for leaf in h.leaf_nodes], axis=2
+    )  # (B, L, n)
+    rungs = np.stack([ladder.rung(t) for t in thresholds], axis=1)  # (B, n)
+    possible = np.take_along_axis(true, rungs[:, None, :], axis=1)[:, 0]
+    above_all = np.asarray((true | ~possible[:, None, :]).all(axis=2))
+    last = above_all.shape[1] - 1 - above_all[:, ::-1].argmax(axis=1)
+    nodes = torch.from_numpy(ladder.nodes[np.arange(rows), last])
+    masses = scores.log_q().exp().gather(1, nodes.clamp(min=0)[:, None])[:, 0]
+    return Decisions(h, nodes, masses.masked_fill(nodes < 0, 1.0))

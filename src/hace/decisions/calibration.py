@@ -209,6 +209,7 @@ def calibrate_scores(
     rule: str = "threshold",
     group_share: float | None = None,
     prefer: str = "steadier",
+    by: str | None = None,
     frequencies: Any = None,
     similarity: np.ndarray | None = None,
     new_similarity: np.ndarray | None = None,
@@ -235,6 +236,8 @@ def calibrate_scores(
         group_share: Where samples come in groups: the share of new groups that keep a guarantee; None: on average over them.
         prefer: "steadier" or "sharper": where samples come in groups, a guarantee on average rests on all samples of each
             group, or on one random sample of each, drawn by the seed; only with of="samples".
+        by: "class", or the name of a rank: guarantees about samples hold within each class, or each node of the rank; see
+            :func:`hace.guaranteed_threshold`.
         frequencies: Class frequencies that changed: (n,) shares of the classes where it will be used, or scores of new samples
             without labels, of the same kind, which estimate them. Guarantees then rest on calibration samples drawn to match;
             see :mod:`hace.decisions.frequencies` for what that assumes.
@@ -269,6 +272,10 @@ def calibrate_scores(
         raise ConfigError(
             "group_share must come without pool: a pooled group has one answer, which is true or false."
         )
+    if by is not None:
+        if groups is not None or "answers" in (kinds or ()):
+            raise ConfigError(f"by={by!r} must come without groups, and with of='samples'.")
+        kinds = ("samples",)
     given = Scores(scores, hierarchy, kind, outputs).checked()
     truth = given.truths(truth, "nodes")
     near = _similarities(similarity, new_similarity, len(given), groups, pool)
@@ -315,6 +322,7 @@ def calibrate_scores(
             groups=units,
             group_share=group_share,
             **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),
+            **({"by": by} if by is not None else {}),
         )
     except DataError as error:
         if not fits.any():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,13 @@ from torch import Tensor
 
 from hace.checks import check_choice, is_number
 from hace.decisions.bounds import GUARANTEES, PREFERENCES, RiskBound, group_places, one_of_each
+from hace.decisions.by_class import (
+    CLASS,
+    answers_within_classes,
+    check_classes,
+    pooled_thresholds,
+    pools_of_classes,
+)
 from hace.decisions.decisions import Decisions
 from hace.decisions.ladders import (
     LADDERS,
@@ -33,6 +41,10 @@ from hace.hierarchy.distances import DISTANCES
 _FORMAT = "hace.threshold.3"
 _OF_NEW_GROUPS = ("num_groups", "group_share", "prefer", "seed")  # keys of guarantees about new groups
 _SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
+_WITHIN_CLASSES = (
+    "Within each class, new samples look like the calibration samples of that class; how many there are of each does not "
+    "matter."
+)
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
     "New samples get the same subset of classes, if any, and nothing was chosen by looking at them.",
@@ -54,7 +66,8 @@ class GuaranteedThreshold:
         constrained: the option of the rule ``"threshold"``.
         threshold: the threshold from 0 to 1, or 2: answer nothing; with ``by``, one for each group.
         groups: None; ``"new"``: the guarantee is about new groups; by ``by``, ``"top"``: one threshold for each child of the
-            root that the answer is under; ``"given"``: one for each group of the user.
+            root that the answer is under; ``"given"``: one for each group of the user; ``"class"``: one for each class, within
+            which, or within whose pool, it holds.
         of: ``"samples"`` or ``"answers"``.
         accuracy: the guaranteed share of true answers, or None.
         distance: the distance of a guarantee about distance, or None.
@@ -68,6 +81,8 @@ class GuaranteedThreshold:
         prefer: ``"steadier"``: it rests on all samples of each group; ``"sharper"``: on one of each, drawn by the seed.
         seed: of this draw.
         nodes: the option of the rule ``"set"``.
+        pools: of a guarantee within classes: the classes of each pool, by their ids; a pool of one has enough samples of its
+            own.
     """
 
     rule: str
@@ -87,6 +102,7 @@ class GuaranteedThreshold:
     prefer: str | None = None
     seed: int | None = None
     nodes: int | None = None
+    pools: tuple[tuple[str, ...], ...] | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -133,6 +149,9 @@ class GuaranteedThreshold:
     def _over_what(self) -> str:
         if self.groups == "new" and self.group_share is None:
             return f", on average over {'such' if self.of == 'answers' else 'new'} groups"
+        if self.pools is not None:
+            together = sum(len(pool) for pool in self.pools if len(pool) > 1)
+            return ", in each class" + (f", {together} of them pooled with relatives" if together else "")
         return ", in each group" if self.groups in ("top", "given") else ""
 
     @property
@@ -152,6 +171,8 @@ class GuaranteedThreshold:
                 "calibrate on more samples."
             )
         share = f"It answers {100 * self.answered:.3g}% of the calibration samples below the root"
+        if self.pools is not None:
+            return f"{share}."
         groups = self.threshold.items() if isinstance(self.threshold, dict) else ()
         silent = ", ".join(str(name) for name, t in groups if t > 1)
         return f"{share}; nothing in {silent}." if silent else f"{share}."
@@ -162,6 +183,12 @@ class GuaranteedThreshold:
         if self.groups == "new":
             first = _NEW_GROUPS + ("." if self.confidence is None else " and independent.")
             return (first, *_ASSUMED[:-1], _WITHIN_GROUPS)
+        if self.pools is not None:
+            pooled = [" and ".join(pool) for pool in self.pools if len(pool) > 1]
+            few = (
+                (f"Classes with too few samples share one guarantee: {'; '.join(pooled)}.",) if pooled else ()
+            )
+            return (_WITHIN_CLASSES, *_ASSUMED[:-1], *few)
         assumed = (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
         if not isinstance(self.threshold, dict):
             return assumed
@@ -212,6 +239,10 @@ class GuaranteedThreshold:
         given = Scores(scores, hierarchy, kind, outputs)
         if not isinstance(self.threshold, dict):
             return self._decided(given, self.threshold)
+        if self.groups == CLASS:
+            return answers_within_classes(
+                given, np.array([self.threshold[leaf] for leaf in hierarchy.leaves])
+            )
         if by is not None:
             members = _members(by, len(given))
         else:
@@ -249,6 +280,10 @@ class GuaranteedThreshold:
             values = {name: value for name, value in values.items() if name not in _OF_NEW_GROUPS}
         if self.nodes is None:
             del values["nodes"]
+        if self.pools is None:
+            del values["pools"]
+        else:
+            values["pools"] = [list(pool) for pool in self.pools]
         return {"format": _FORMAT} | values
 
     @classmethod
@@ -263,6 +298,8 @@ class GuaranteedThreshold:
             fields -= set(_OF_NEW_GROUPS)
         if values.get("rule") != "set":
             fields -= {"nodes"}
+        if values.get("groups") != CLASS:
+            fields -= {"pools"}
         if values.get("format") != _FORMAT or set(values) != fields | {"format"}:
             raise DataError(
                 f"A threshold record must have format {_FORMAT!r} and the keys {', '.join(sorted(fields))}. "
@@ -271,6 +308,8 @@ class GuaranteedThreshold:
         given = {name: values[name] for name in fields}
         if isinstance(given["threshold"], list):
             given["threshold"] = dict(given["threshold"])
+        if isinstance(given.get("pools"), list):
+            given["pools"] = tuple(tuple(map(str, pool)) for pool in given["pools"])
         wrong = _wrong_fields(given)
         if wrong:
             raise DataError(
@@ -291,7 +330,8 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         "answered": is_number(given["answered"]) and 0 <= given["answered"] <= 1,
         "rule": (given["rule"], given["constrained"]) in [*LADDERS, ("set", True)],
         "nodes": given["rule"] != "set" or isinstance(given["nodes"], int),
-        "groups": given["groups"] in (("top", "given") if by_group else (None, "new")),
+        "groups": given["groups"] in (("top", "given", "class") if by_group else (None, "new")),
+        "pools": given["groups"] != CLASS or set(chain(*given["pools"])) == set(thresholds),
         "of": given["of"] in GUARANTEES,
         "distance": given["distance"] in (None, *DISTANCES)
         and about_distance == (given["at_most"] is not None),
@@ -374,7 +414,8 @@ def guaranteed_threshold(
             calibrations vary more; both keep the guarantee.
         seed: of the samples that ``"sharper"`` draws: fix it beforehand.
         by: None: one threshold. (B,) the group of each sample, known without its truth: one for each group.
-            ``"top"``: by the child of the root that the answer is under.
+            ``"top"``: by the child of the root that the answer is under. ``"class"``: within each class, or the name of a rank:
+            within each of its nodes. Classes with too few samples are pooled with relatives; ``pools`` says which.
         labels: what the targets are: ``"leaves"`` or ``"nodes"`` (indices into ``hierarchy.nodes``).
         kind: what the scores are: ``"logits"``, ``"probs"``, ``"log_probs"`` or ``"node_log_probs"``.
         outputs: what their columns are: ``"leaves"``, ``"nodes"``, or ``"auto"`` to tell by their number.
@@ -408,6 +449,8 @@ def guaranteed_threshold(
             "for the mean over its samples. Use prefer='steadier'."
         )
     bound = _bound(hierarchy, accuracy, confidence, of, distance, at_most, group_share)
+    if distance is not None and isinstance(by, str) and by != "top":
+        raise ConfigError(f"by={by!r} must come with an accuracy. Got distance={distance!r}.")
     given = Scores(scores, hierarchy, kind, outputs)
     truth = given.truths(target, labels)
     ladder = _ladder(given, rule, constrained, nodes)
@@ -420,6 +463,10 @@ def guaranteed_threshold(
         kind_of_groups, num_groups = "new", len(names)
         members: dict[Any, np.ndarray] = {None: everybody}
         thresholds = {None: _over_new_groups(bound, outcomes, places, prefer, seed)}
+    elif isinstance(by, str) and by != "top":
+        _check_by(by, hierarchy)
+        check_classes(hierarchy, by, rule, constrained, of)
+        return _within_classes(bound, given, truth, outcomes, by)
     else:
         members = {None: everybody}
         if isinstance(by, str):
@@ -447,6 +494,36 @@ def guaranteed_threshold(
         prefer=None if groups is None else prefer,
         seed=seed if prefer == "sharper" else None,
         nodes=nodes,
+    )
+
+
+def _within_classes(
+    bound: RiskBound, scores: Scores, truth: np.ndarray, outcomes: Outcomes, by: str
+) -> GuaranteedThreshold:
+    """The record of a guarantee within each class, or each node of a rank."""
+    h = scores.hierarchy
+    label = h.labels[truth]
+    if (label < 0).any():
+        raise DataError(
+            f"target must hold labels of classes for a guarantee within them. {(label < 0).sum():,} are above. Leave them out."
+        )
+    pools = pools_of_classes(h, label, bound.needed(), by)
+    thresholds = pooled_thresholds(bound, outcomes, label, pools, h.num_leaves)
+    answers = answers_within_classes(scores, thresholds).nodes.numpy()
+    return GuaranteedThreshold(
+        rule="threshold",
+        constrained=True,
+        threshold=dict(zip(h.leaves, thresholds.tolist(), strict=True)),
+        groups=CLASS,
+        of="samples",
+        accuracy=float(1 - bound.alpha) if bound.most == 1 else None,
+        distance=None,
+        at_most=None,
+        confidence=None if bound.delta is None else float(1 - bound.delta),
+        samples=len(label),
+        answered=float((np.append(h.depths, 0)[answers] > 0).mean()),
+        hierarchy=h.fingerprint,
+        pools=tuple(tuple(h.leaves[c] for c in pool) for pool in pools),
     )
 
 
@@ -505,9 +582,14 @@ def _thresholds(bound: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndar
     return thresholds
 
 
+def _check_by(by: str, h: Hierarchy) -> None:
+    ranks = h.level_names or ()
+    if by != CLASS and by not in ranks:
+        named = "".join(f", {rank!r}" for rank in ranks)
+        raise ConfigError(f"by must be None, 'top', 'class'{named} or one group for each sample. Got {by!r}.")
+
+
 def _check_top(by: str, rule: str, constrained: bool) -> None:
-    if by != "top":
-        raise ConfigError(f"by must be None, 'top' or one group for each sample. Got {by!r}.")
     if not constrained or rule in ("hedge", "set"):
         raise ConfigError(
             "by='top' needs answers under one child of the root: rule='climb', or rule='threshold' with "
