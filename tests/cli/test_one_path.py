@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import hace
 from hace.cli import main
 from hace.decisions.calibration import read_calibration
 from hace.errors import BROKEN
@@ -115,3 +116,37 @@ def test_a_run_and_its_file_answer_alike_under_any_name(
     assert reports[1] == reports[0]
     assert reports[2] == pytest.approx(reports[0])
     assert main("export m.hace --out m.onnx".split()) == 0
+
+
+def test_after_a_new_calibration_the_file_of_a_fit_and_its_page_are_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_features(tmp_path, apart=2.5)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HACE_CACHE", str(tmp_path / "cache"))
+    assert main("fit f.npz --hierarchy tree.csv".split()) == 0
+    before = hace.load("f.hace").findings
+    assert before.broken
+    assert "<strong>The guarantee is broken" in Path("f.html").read_text(encoding="utf-8")
+    assert model_document(Predictor.from_run("f.hace"))["broken"] == before.broken
+    place = np.load("f.npz")
+    test = place["split"] == "test"
+    np.savez("there.npz", X=place["X"][test], y=place["y"][test])
+    assert main("calibrate f.hace --samples there.npz --accuracy 0.9".split()) == 0
+    after = hace.load("f.hace").findings
+    assert (after.broken, after.calibrated_on, after.samples["calibration"]) == (
+        "",
+        "400 samples of there.npz",
+        400,
+    )
+    assert after.guarantee is not None
+    assert after.guarantee["accuracy"] == 0.9
+    assert [point["accuracy"] for point in after.curve] == [0.9]
+    assert "calibrated on 400 samples of there.npz, not tested since" in after.specific.sentence
+    page = Path("f.html").read_text(encoding="utf-8")
+    assert "<strong>The guarantee is broken" not in page
+    assert "the 400 samples of there.npz that calibrated it" in page
+    assert model_document(Predictor.from_run("f.hace"))["broken"] == ""
+    assert main("predict f.hace new.npy --accuracy 0.9 --out a.csv".split()) == 0
+    assert BROKEN not in capsys.readouterr().err
+    assert hace.load("f.hace").predict(np.load("new.npy"), accuracy=0.9).answer.notna().any()

@@ -158,23 +158,72 @@ def calibrate_model(
     if samples is None:
         raise ConfigError(f"--samples must be given to calibrate {model}: it holds no samples.")
     from hace.fitting.inputs import labelled_split
+    from hace.fitting.model import is_fitted
 
     predictor = ExportedPredictor(model)
     labelled = labelled_split(samples, predictor.hierarchy)
     how |= _similarities(model, labelled, place, how)
+    scored = predictor.labelled_scores(labelled)
     calibration = predictor.calibrate(
-        labelled, split=samples.name, **how, **restrictions.on(predictor.hierarchy)
+        labelled, split=samples.name, scored=scored, **how, **restrictions.on(predictor.hierarchy)
     )
-    if out is None:
-        store_calibration(model, calibration)
-    else:
+    if out is not None:
         calibration.write(out)
+    elif is_fitted(model):
+        plain = not (calibration.pool or calibration.subset or calibration.prior)
+        store_calibration(
+            model, calibration, **(_new_findings(model, calibration, labelled, scored) if plain else {})
+        )
+        _write_again(Path(model))
+    else:
+        store_calibration(model, calibration)
     return calibration
+
+
+def _write_again(model: Path) -> None:
+    """The page and the card of a model anew, where they are beside it."""
+    from hace.files.writing import write_whole
+    from hace.fitting.model import load
+
+    made, page, card = (
+        load(model).named(model.name),
+        model.with_suffix(".html"),
+        model.with_suffix(".card.md"),
+    )
+    if page.is_file():
+        print(f"wrote {made.report(page)}", file=sys.stderr)
+    if card.is_file():
+        write_whole(card, made.card().encode())
+        print(f"wrote {card}", file=sys.stderr)
+
+
+def _new_findings(model: str, calibration: Calibration, labelled: Any, scored: Any) -> dict[str, Any]:
+    """What the file of a fit says about the guarantees of a new calibration."""
+    import numpy as np
+
+    from hace.decisions.rules import top_k
+    from hace.decisions.scores import Scores
+    from hace.fitting.model import load
+    from hace.fitting.recalibration import after_calibration
+    from hace.hierarchy.derived import is_above
+
+    fitted = load(model)
+    scores = Scores(scored[0], fitted.hierarchy, "logits", scored[1])
+    best = top_k(scores.log_q(), fitted.hierarchy).nodes.numpy()
+    right = is_above(fitted.hierarchy, labelled.nodes, best)
+    groups = None if labelled.groups is None else np.asarray(labelled.groups)
+    return {
+        "fit": after_calibration(
+            fitted.findings, calibration, scores, labelled.nodes, right, groups
+        ).to_dict()
+    }
 
 
 def _similarities(model: str, labelled: Any, place: Path | None, how: dict[str, Any]) -> dict[str, Any]:
     """How near labelled samples and new ones are to the training samples, where the model knows these."""
-    if Path(model).suffix.lower() != ".hace":
+    from hace.fitting.model import is_fitted, load
+
+    if not is_fitted(model):
         if place is not None:
             raise ConfigError(
                 f"--for must come with a model of `hace fit`, which knows its training samples. Got {model}."
@@ -183,7 +232,6 @@ def _similarities(model: str, labelled: Any, place: Path | None, how: dict[str, 
     import numpy as np
 
     from hace.data import Features, Samples
-    from hace.fitting.model import load
 
     fitted = load(model)
     if fitted.classifier._nearness is None and place is None:

@@ -11,6 +11,7 @@ evaluation  how answers turn out on samples whose truth is known
 newness     what happens to classes that a model has never seen
 examples    a dozen test samples with their answers
 verdict     what samples that trained nothing say: the findings of a fit
+recalibration  the findings once the model was calibrated again
 findings    what was found, as plain values, and the six lines that say it
 page        the findings as a page
 card        the findings as a model card

@@ -53,6 +53,7 @@ class Findings(Config):
         examples: test samples with their answers.
         notes: what was decided about the data, and what is odd.
         path: the file that commands name.
+        calibrated_on: the samples of a later calibration, on which the guarantees are then judged; "" where there was none.
     """
 
     kind: str
@@ -75,6 +76,7 @@ class Findings(Config):
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     path: str = "model.hace"
+    calibrated_on: str = ""
 
     def lines(self) -> list[str]:
         """Six lines: how good, how specific, what the taxonomy and coarse labels added, what to watch, what to do next."""
@@ -114,7 +116,9 @@ class Findings(Config):
         ranks.setdefault(NOTHING, 0.0)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in ranks.items())
         sentence = f"of samples get a true answer or none, guaranteed: {shares}"
-        if self.tested:
+        if self.calibrated_on:
+            sentence += f"; calibrated on {self.calibrated_on}, not tested since"
+        elif self.tested:
             false = self.guarantee["false"][0]
             sentence += f"; {false:.1%} of test samples got a false one"
             if false > 1 - self.guarantee["accuracy"] and not self.broken:

@@ -56,6 +56,9 @@ def _drawn(model: Model) -> dict[str, Any]:
     """What the scripts of the page draw: shares by rank for each guarantee, and the tree with its test samples."""
     findings, h = model.findings, model.hierarchy
     data: dict[str, Any] = {"curve": list(findings.curve), "nothing": NOTHING, "tree": None}
+    data["judged"] = (
+        f"the {findings.calibrated_on} that calibrated it" if findings.calibrated_on else "test samples"
+    )
     ranks = {rank: None for point in findings.curve for rank in point["ranks"] if rank != NOTHING}
     data["ranks"] = [*ranks, NOTHING]
     if model.tested is None or h.num_nodes > MOST_NODES:

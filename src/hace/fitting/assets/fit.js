@@ -29,7 +29,7 @@
       const unnamed = [...bar.children].some((part) => !part.textContent);
       find("rank-words").textContent = unnamed ? words : "";
       const [share, low, high] = point.false.map((value) => `${(100 * value).toFixed(1)}%`);
-      const said = `${share} of test samples got a false answer [${low}, ${high}]; guaranteed at most ${percent(1 - point.accuracy)}.`;
+      const said = `${share} of ${data.judged} got a false answer [${low}, ${high}]; guaranteed at most ${percent(1 - point.accuracy)}.`;
       find("rank-false").textContent = point.kept ? said : `${said} The guarantee is broken.`;
     }
     slider.addEventListener("input", draw);

@@ -304,14 +304,14 @@ def _open_safetensors(path: str) -> Program:
     return Program(document, torch.no_grad()(lambda x: model(x)), model)
 
 
-def store_calibration(path: str | Path, calibration: Calibration) -> None:
-    """Write a calibration into a .safetensors file, in place of its own."""
+def store_calibration(path: str | Path, calibration: Calibration, **parts: Any) -> None:
+    """Write a calibration into a .safetensors or .hace file, in place of its own, with other parts of its document."""
     if Path(path).suffix.lower() not in SUFFIXES:
         raise ConfigError(
             f"A calibration can be written into {' or '.join(SUFFIXES)} only. Got {path}. Give --out FILE."
         )
     tensors, metadata = read_safetensors(path)
-    changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature}
+    changed = {"calibration": calibration.to_dict(), "temperature": calibration.temperature, **parts}
     document = files.parse_document(metadata.get(DOCUMENT), str(path)) | changed | {"sha256": UNSEALED}
     copies = {name: t.clone() for name, t in tensors.items()}
     files.write_tensors(copies, document, Path(path))

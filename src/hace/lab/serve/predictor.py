@@ -619,6 +619,7 @@ class ExportedPredictor(Predictor):
         accuracy: float | Sequence[float] | None = None,
         *,
         coarse: str = "auto",
+        scored: tuple[Tensor, str] | None = None,
         **options: Any,
     ) -> Calibration:
         """Calibrate the model on labelled samples that it was not trained on.
@@ -627,10 +628,11 @@ class ExportedPredictor(Predictor):
             data: These samples, or where they are.
             accuracy: The share to guarantee, or several.
             coarse: "drop": leave out samples labelled above the classes.
+            scored: what :meth:`labelled_scores` says of these samples, where that is known.
             **options: Others of :func:`hace.calibrate_scores`.
         """
         samples = data if isinstance(data, Split) else other_samples(self.hierarchy, Path(data))
-        scores, outputs = self.labelled_scores(samples)
+        scores, outputs = self.labelled_scores(samples) if scored is None else scored
         used = samples.leaf_only() if coarse == "drop" else np.arange(len(samples))
         groups = None if samples.groups is None else np.asarray(samples.groups)[used]
         source = "samples" if isinstance(data, Split) else Path(data).name
