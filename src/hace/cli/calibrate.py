@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hace.decisions.calibration import Calibration
 
 GUARANTEED = {
-    "samples": "of all samples, at most 1 - accuracy get a false answer",
+    "samples": "of all {unit}, at most 1 - accuracy get a false answer",
     "answers": "of the answers below the root, at least the share accuracy is true",
 }
 
@@ -299,7 +299,7 @@ def calibration_text(calibration: Calibration) -> str:
         sure = same[0].confidence
         holds = "on average" if sure is None else f"with probability {sure:g}"
         where = in_groups(same[0])
-        what = GUARANTEED[of].removeprefix("of all samples, " if where else "").replace("samples", unit)
+        what = GUARANTEED[of].removeprefix("of all {unit}, " if where else "").format(unit=unit)
         lines.append(f"  --of {of}: {where}{what}, {holds}")
         for t in same:
             which = "thresholds by class" if isinstance(t.threshold, dict) else f"threshold {t.threshold:.4f}"
@@ -307,7 +307,7 @@ def calibration_text(calibration: Calibration) -> str:
             lines.append(f"    --accuracy {t.accuracy:<5g} {'answers nothing' if t.is_silent else text}")
     lines += [f"  not possible: {reason}" for reason in calibration.missing]
     strictest = max(calibration.thresholds, key=lambda t: t.confidence is not None)
-    assumed = [f"  - {text.replace('samples', unit)}" for text in strictest.assumptions]
+    assumed = [f"  - {text}" for text in strictest.assumed(unit)]
     lines += ["", "what a guarantee assumes", *assumed]
     broken = [f"{BROKEN}: {calibration.broken}"] if calibration.broken else []
     return "\n".join([*lines, *calibration.notes, *broken, ""])

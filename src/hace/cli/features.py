@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from hace.cli.engine import With, Without, more
 from hace.cli.options import DataOptions, Device
 from hace.errors import ConfigError, DataError, amount
-from hace.files.allocator import keep_freed_memory
 
 _IMAGES, _TEXTS = With("--model"), With("--text")
 
@@ -67,8 +66,9 @@ def features(
         shard_size: Images per file, the most to compute again after a kill.
         skip_broken: Leave out images that cannot be read, and list them at the end.
     """
+    from hace.lab.runs.process import keep_freed_memory, processes
+
     keep_freed_memory()
-    from hace.lab.runs.process import processes
 
     rank, world, local_rank = processes()
     device, workers = on.pick(local_rank)

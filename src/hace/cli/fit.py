@@ -10,7 +10,6 @@ from cyclopts import Parameter
 
 from hace.cli.engine import Words, alarmed, more
 from hace.errors import ConfigError
-from hace.files.allocator import keep_freed_memory
 
 
 def fit(
@@ -75,6 +74,8 @@ def fit(
         obsm: The key of an .h5ad's embeddings with the features.
         seed: Random seed of everything that is drawn.
     """
+    from hace.lab.runs.process import keep_freed_memory
+
     keep_freed_memory()
     from hace.files.writing import atomic_path, write_whole, writing
     from hace.fitting import fit as fitted

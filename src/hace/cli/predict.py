@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO
 from hace.cli.engine import Numbers, With, Without, alarmed, more
 from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
 from hace.errors import BROKEN, ConfigError, DataError, printable
-from hace.files.allocator import keep_freed_memory
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
 
@@ -101,10 +100,11 @@ def predict(
         prefix: What Label Studio puts before the path of an image, such as /data/local-files/?d=.
         batch_size: Images at once (default: as the run had it).
     """
-    keep_freed_memory()
-    from hace.lab.runs.process import progress
+    from hace.lab.runs.process import keep_freed_memory, progress
     from hace.lab.serve.inputs import ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
+
+    keep_freed_memory()
 
     if not inputs:
         raise ConfigError(

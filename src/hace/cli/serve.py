@@ -16,7 +16,6 @@ from hace.checks import require
 from hace.cli.engine import With, Without
 from hace.cli.options import Checkpoint, MovedData
 from hace.errors import ConfigError, HaceError
-from hace.files.allocator import keep_freed_memory
 from hace.files.reading import optional
 
 if TYPE_CHECKING:
@@ -62,6 +61,8 @@ def serve(
         device: cpu, cuda, cuda:1 or mps.
         no_open: Do not open a browser.
     """
+    from hace.lab.runs.process import keep_freed_memory
+
     keep_freed_memory()
     for name in ("uvicorn", "fastapi", "python_multipart"):
         optional(name, "A server", "serve")

@@ -14,7 +14,6 @@ from cyclopts import Parameter
 from hace.cli.engine import more, settings
 from hace.cli.options import DataOption, Groups, data_options, print_yaml, resolved
 from hace.errors import ConfigError, HaceError
-from hace.files.allocator import keep_freed_memory
 from hace.files.documents import read_mapping
 from hace.lab.runs.config import TrainConfig
 from hace.lab.runs.run import name_latest
@@ -76,6 +75,8 @@ def train(
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.
     """
+    from hace.lab.runs.process import keep_freed_memory
+
     keep_freed_memory()
     if only_list:
         print(preset_list())

@@ -40,14 +40,15 @@ from hace.hierarchy.distances import DISTANCES
 
 _FORMAT = "hace.threshold.3"
 _OF_NEW_GROUPS = ("num_groups", "group_share", "prefer", "seed")  # keys of guarantees about new groups
-_SAME_SOURCE = "New samples come from the same source as the calibration samples and are prepared alike: all are exchangeable"
+# {unit}: what gets one answer, samples or groups whose samples are pooled.
+_SAME_SOURCE = "New {unit} come from the same source as the calibration {unit} and are prepared alike: all are exchangeable"
 _WITHIN_CLASSES = (
-    "Within each class, new samples look like the calibration samples of that class; how many there are of each does not "
+    "Within each class, new {unit} look like the calibration {unit} of that class; how many there are of each does not "
     "matter."
 )
 _ASSUMED = (
-    "The model and its temperature were fitted and chosen on other samples than the calibration samples.",
-    "New samples get the same subset of classes, if any, and nothing was chosen by looking at them.",
+    "The model and its temperature were fitted and chosen on other {unit} than the calibration {unit}.",
+    "New {unit} get the same subset of classes, if any, and nothing was chosen by looking at them.",
     "This guarantee was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
     "The guarantee is about the average sample; only groups named here have one of their own.",
 )
@@ -113,8 +114,12 @@ class GuaranteedThreshold:
     @property
     def guarantee(self) -> str:
         """The guarantee in one sentence."""
-        what = f"{self._where}{self._what}{self._over_what}{self._how_sure}"
-        rests = f"{self.samples:,} samples"
+        return self.sentence()
+
+    def sentence(self, unit: str = "samples") -> str:
+        """The guarantee in one sentence; ``unit``: what gets one answer."""
+        what = f"{self._where}{self._what(unit)}{self._over_what}{self._how_sure(unit)}"
+        rests = f"{self.samples:,} {unit}"
         if self.groups == "new":
             one = (
                 f", one sample of each, drawn by seed {self.seed}"
@@ -135,14 +140,13 @@ class GuaranteedThreshold:
             return "in a new group that gets answers, " if answering else "in a new group "
         return f"in at least {self.group_share:g} of {'the new groups that get answers, ' if answering else 'new groups '}"
 
-    @property
-    def _what(self) -> str:
+    def _what(self, unit: str) -> str:
         whose = "its" if self.groups == "new" else "all"
         if self.distance is not None:
-            return f"the mean distance ({self.distance}) of false answers, over {whose} samples, is at most {self.at_most:g}"
+            return f"the mean distance ({self.distance}) of false answers, over {whose} {unit}, is at most {self.at_most:g}"
         assert self.accuracy is not None
         if self.of == "samples":
-            return f"at most {1 - self.accuracy:.4g} of {whose} samples get a false answer"
+            return f"at most {1 - self.accuracy:.4g} of {whose} {unit} get a false answer"
         return f"of {whose if whose == 'its' else 'the'} answers below the root, at least {self.accuracy:.12g} are true"
 
     @property
@@ -154,11 +158,10 @@ class GuaranteedThreshold:
             return ", in each class" + (f", {together} of them pooled with relatives" if together else "")
         return ", in each group" if self.groups in ("top", "given") else ""
 
-    @property
-    def _how_sure(self) -> str:
+    def _how_sure(self, unit: str) -> str:
         new = self.groups == "new"
         if self.confidence is not None:
-            over = "groups" if new else "samples"
+            over = "groups" if new else unit
             return f", with probability {self.confidence:.12g} over the calibration {over}"
         return " and calibrations" if new and self.group_share is None else ", on average over calibrations"
 
@@ -180,16 +183,21 @@ class GuaranteedThreshold:
     @property
     def assumptions(self) -> tuple[str, ...]:
         """What the guarantee assumes, and how groups hold together, one sentence each."""
+        return self.assumed()
+
+    def assumed(self, unit: str = "samples") -> tuple[str, ...]:
+        """What the guarantee assumes, one sentence each; ``unit``: what gets one answer."""
+        independent = "." if self.confidence is None else " and independent."
+        always = tuple(text.format(unit=unit) for text in _ASSUMED)
         if self.groups == "new":
-            first = _NEW_GROUPS + ("." if self.confidence is None else " and independent.")
-            return (first, *_ASSUMED[:-1], _WITHIN_GROUPS)
+            return (_NEW_GROUPS + independent, *always[:-1], _WITHIN_GROUPS)
         if self.pools is not None:
             pooled = [" and ".join(pool) for pool in self.pools if len(pool) > 1]
             few = (
-                (f"Classes with too few samples share one guarantee: {'; '.join(pooled)}.",) if pooled else ()
+                (f"Classes with too few {unit} share one guarantee: {'; '.join(pooled)}.",) if pooled else ()
             )
-            return (_WITHIN_CLASSES, *_ASSUMED[:-1], *few)
-        assumed = (_SAME_SOURCE + ("." if self.confidence is None else " and independent."), *_ASSUMED)
+            return (_WITHIN_CLASSES.format(unit=unit), *always[:-1], *few)
+        assumed = (_SAME_SOURCE.format(unit=unit) + independent, *always)
         if not isinstance(self.threshold, dict):
             return assumed
         if self.confidence is None:

@@ -12,8 +12,8 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
 from hace.formats.code_tables import find_columns, parse_codes
-from hace.formats.draft import Draft, SourceText, quoted, similar
-from hace.formats.graphs import draft_of_pairs, take_edge, upside_down
+from hace.formats.draft import Draft, SourceText, quoted, similar, take_edge, upside_down
+from hace.formats.graphs import draft_of_pairs
 from hace.formats.taxonomies import (
     OTHER_NAMES,
     RANKS,
@@ -58,12 +58,12 @@ def parse_csv(
         check_choice("parents", parents, ("prefix",))
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
-    if columns is None and header is None and (draft := _published(source, delimiter)) is not None:
-        return draft
-    if columns is None and header is None and label is None and order is None:
-        codes = _code_table(source, delimiter, ids, parents)
-        if codes is not None:
-            return codes
+    if columns is None and header is None and not (parents is None and _has_own_header(source, delimiter)):
+        draft = _published(source, delimiter)
+        if draft is None and label is None and order is None:
+            draft = _code_table(source, delimiter, ids, parents)
+        if draft is not None:
+            return draft
     rows = csv_rows(source.text, source.name, delimiter)
     if header is False:
         return _without_header(source, rows, columns, label, ids, order)
@@ -103,6 +103,13 @@ def parse_csv(
             held = [(1, names), *held] if PATH_MARK in names[0] else held
             return _paths(source, ["path"], iter(held), ["path"], None, ids)
     raise _unknown_columns(source, names, wanted)
+
+
+def _has_own_header(source: SourceText, delimiter: str) -> bool:
+    """Whether line 1 names the columns of hace's own tables: id and parent, or parent and child."""
+    first = next((line for _, line in source.lines()), "")
+    names = {name.strip().strip('"') for name in first.split(delimiter)}
+    return names >= {"id", "parent"} or names >= {"parent", "child"}
 
 
 def _published(source: SourceText, delimiter: str) -> Draft | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -316,3 +317,28 @@ class Places:
     def below_words(self, above: int) -> str:
         """Words for the position of a place whose parent is `above`."""
         return "at the top" if above < 0 else f"below {quoted(self.names[above])}"
+
+
+def take_edge(
+    parent: str, child: str, line: int, first_line: dict[tuple[str, str], int], problems: Problems
+) -> None:
+    """Remembers the line of an edge; a duplicate is a problem, and is kept once."""
+    earlier = first_line.setdefault((parent, child), line)
+    if earlier != line:
+        words = f"the edge {quoted(parent)} -> {quoted(child)} is on line {earlier} already. Remove one."
+        problems.unfit(line, words)
+
+
+def upside_down(edges: list[tuple[str, str]]) -> str:
+    """Words for what shows that parents are children: a tree that widens upwards, but for an edge or two."""
+    children, parents = Counter(parent for parent, _ in edges), Counter(child for _, child in edges)
+    below, count = max(parents.items(), key=lambda item: item[1], default=("", 0))
+    if count < 2 or any(parent == child for parent, child in edges):
+        return ""
+    tops, ends = len(children.keys() - parents.keys()), len(parents.keys() - children.keys())
+    branching, joining = (sum(n > 1 for n in counts.values()) for counts in (children, parents))
+    if branching and (tops < 2 * ends or joining <= 2 * branching):
+        return ""
+    many = f"{quoted(below)} has {count:,} parents"
+    shape = f"{tops:,} tops, {ends:,} leaves" if branching else "no node has two children"
+    return f"{shape}, and {many}"

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Any
 
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
-from hace.formats.draft import Draft, Places, Problems, SourceText, quoted
+from hace.formats.draft import Draft, Places, Problems, SourceText, quoted, take_edge, upside_down
 from hace.formats.taxonomies import check_relations, json_taxonomy, resolved
 from hace.hierarchy import Hierarchy
 
@@ -43,6 +42,8 @@ def parse_json_graph(
       (`relations` names relations to read besides is_a, such as part_of).
     """
     content = parse_json(source.text, source.name)
+    if isinstance(content, dict) and content.get("format") == JSON_FORMAT:
+        return _own(source, content)
     known = json_taxonomy(source, content, parts, check_relations(relations))
     return known or _of_content(source, content, ids, children, parents)
 
@@ -284,16 +285,6 @@ def render_json(hierarchy: Hierarchy) -> str:
     )
 
 
-def take_edge(
-    parent: str, child: str, line: int, first_line: dict[tuple[str, str], int], problems: Problems
-) -> None:
-    """Remembers the line of an edge; a duplicate is a problem, and is kept once."""
-    earlier = first_line.setdefault((parent, child), line)
-    if earlier != line:
-        words = f"the edge {quoted(parent)} -> {quoted(child)} is on line {earlier} already. Remove one."
-        problems.unfit(line, words)
-
-
 def parse_edges(source: SourceText, *, order: str | None = None) -> Draft:
     """Two ids per line, separated by blanks, or by a tab where the ids themselves hold blanks."""
     asked = _order(order)
@@ -327,21 +318,6 @@ def _order(order: str | None) -> str:
     asked = _ORDERS[0] if order is None else order.replace("-", " ")
     check_choice("order", asked, _ORDERS)
     return asked
-
-
-def upside_down(edges: list[tuple[str, str]]) -> str:
-    """Words for what shows that parents are children: a tree that widens upwards, but for an edge or two."""
-    children, parents = Counter(parent for parent, _ in edges), Counter(child for _, child in edges)
-    below, count = max(parents.items(), key=lambda item: item[1], default=("", 0))
-    if count < 2 or any(parent == child for parent, child in edges):
-        return ""
-    tops, ends = len(children.keys() - parents.keys()), len(parents.keys() - children.keys())
-    branching, joining = (sum(n > 1 for n in counts.values()) for counts in (children, parents))
-    if branching and (tops < 2 * ends or joining <= 2 * branching):
-        return ""
-    many = f"{quoted(below)} has {count:,} parents"
-    shape = f"{tops:,} tops, {ends:,} leaves" if branching else "no node has two children"
-    return f"{shape}, and {many}"
 
 
 def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> None:

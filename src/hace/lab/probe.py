@@ -18,7 +18,7 @@ from typing import Any, Literal, overload
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hace.data import Dataset, Features
 from hace.errors import ConfigError, DataError, FormatError
@@ -30,7 +30,7 @@ from hace.lab.runs.samples import Task, data_of, make_task
 from hace.linear import FittedHead, Optimization, Trial, fit_heads
 from hace.linear.features import RowsOnDisk, unit_rows
 from hace.losses.base import HierarchicalLoss
-from hace.losses.poincare_head import PoincareBall, layer_logits
+from hace.losses.poincare_head import PoincareBall
 
 _ROWS = 4096  # scored at once
 HEADS_PER_PASS = 16  # trained side by side; more gain nothing and cost memory
@@ -395,5 +395,6 @@ def head_outputs(
 ) -> Iterator[Tensor]:
     """Chunks (B, C) of a head's raw outputs."""
     check_width(x.shape[1], weights)
+    layer = nn.functional.linear if ball is None else ball.logits
     for rows in x.split(_ROWS):
-        yield layer_logits(rows, weights["weight"], weights.get("bias"), ball)
+        yield layer(rows, weights["weight"], weights.get("bias"))

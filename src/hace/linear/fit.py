@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from hace.checks import MOST_SEED, check_count
 from hace.errors import ConfigError, DataError
@@ -23,7 +23,6 @@ from hace.linear.features import LabelledFeatures, as_features
 from hace.linear.heads import EpochRecord, FittedHead, Heads, Optimization, Trial
 from hace.linear.lbfgs import converged_head
 from hace.losses.base import HierarchicalLoss
-from hace.losses.poincare_head import layer_logits
 
 OnEpoch = Callable[[int, list[EpochRecord | None]], None]
 
@@ -44,7 +43,8 @@ def head_scores(x: Any, head: FittedHead) -> Tensor:
     for first in range(0, len(x), _CHUNK):
         part = slice(first, first + _CHUNK)
         rows = as_features(x[part], f"x[{first}:]" if first else "x")
-        out[part] = layer_logits(rows, head.weight, head.bias, head.ball)
+        layer = nn.functional.linear if head.ball is None else head.ball.logits
+        out[part] = layer(rows, head.weight, head.bias)
     return out
 
 

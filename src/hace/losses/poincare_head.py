@@ -68,13 +68,6 @@ class PoincareBall:
             return length * torch.asinh(cosine * s.cosh() + torch.cosh(2 * t) * s.sinh()) / (2 * root)
 
 
-def layer_logits(features: Tensor, weight: Tensor, bias: Tensor | None, ball: PoincareBall | None) -> Tensor:
-    """(B, C) logits of a last layer: linear without a ball, else hyperplanes in it."""
-    if ball is None:
-        return nn.functional.linear(features, weight, bias)
-    return ball.logits(features, weight, bias)
-
-
 class PoincareHead(nn.Module):
     r"""Features to the logits of hyperplanes in the Poincare ball: in place of ``torch.nn.Linear`` before any loss.
 

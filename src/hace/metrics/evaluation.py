@@ -368,8 +368,8 @@ def guarantee_title(guarantee: GuaranteedThreshold) -> str:
 
 def guarantee_text(guarantee: GuaranteedThreshold, unit: str = "samples") -> str:
     """A guarantee and what it assumes, for a person; ``unit``: what gets one answer."""
-    lines = [f"guarantee: {guarantee.guarantee}", *(f"  assumed: {text}" for text in guarantee.assumptions)]
-    return "\n".join(lines).replace("samples", unit)
+    assumed = [f"  assumed: {text}" for text in guarantee.assumed(unit)]
+    return "\n".join([f"guarantee: {guarantee.sentence(unit)}", *assumed])
 
 
 def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:

@@ -17,7 +17,6 @@ from hace.lab.runs.config import DataConfig, LabelsConfig, TrainConfig
 from hace.lab.study.presets import (
     CONTROLS,
     METHODS,
-    MIXED_LABEL_METHODS,
     PAPER_METHODS,
     PRESETS,
     FixedRun,
@@ -170,7 +169,6 @@ def describe(model: str, dataset: str) -> str:
 PROBE_RATE = 3e-3  # the base rate of probes under the paper's protocol: with AdamW, its pattern appears
 TRAIN_RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the recipe's: about the range that the paper's pairings span
 _NABIRDS = tuple(key for key in PAPER_METHODS if key not in ("hace_soft10", "hace_soft30"))
-_LABEL_METHODS = ("cross_entropy", "hace", "conditional_softmax", "cross_entropy_paths", "hace_paths")
 _DATA: dict[str, Any] = {"datasets": PAPER_DATASETS, "reserved": PAPER_DATASETS}
 _TRAIN: dict[str, Any] = {**_DATA, "models": tuple(RECIPES), "recipe": study_recipe}
 
@@ -184,9 +182,11 @@ def _fair_train(title: str, methods: tuple[str, ...] = (*_PAIR, "hace_tuned"), *
     return Preset(title, "train", methods, seeds=3, rates=TRAIN_RATES, **{**_TRAIN, **changes})
 
 
-def _end_to_end(labels: Preset, methods: tuple[str, ...] = _LABEL_METHODS) -> Preset:
+def _end_to_end(labels: Preset) -> Preset:
     """A study of labels, trained end to end."""
-    return _fair_train(f"end to end: {labels.title}", methods, models=("resnet18",), labels=labels.labels)
+    return _fair_train(
+        f"end to end: {labels.title}", labels.methods, models=("resnet18",), labels=labels.labels
+    )
 
 
 _BEST = "end to end, best to best: ten runs for each of 18 pairs of model and dataset"
@@ -212,7 +212,7 @@ STUDIES: Mapping[str, Preset] = MappingProxyType(
         "fair-nabirds": _fair_train(_FAIR_NABIRDS, (*_NABIRDS, "hace_tuned"), datasets=("nabirds",)),
         "fair-probe": Preset(_FAIR_PROBES, "probe", (*PAPER_METHODS, "hace_tuned"), seeds=5, **_DATA),
         "controls": Preset(_CONTROLS, "probe", (*_PAIR, "hace_tuned", *CONTROLS), seeds=5, **_DATA),
-        "mixed-labels-end-to-end": _end_to_end(PRESETS["mixed-labels"], MIXED_LABEL_METHODS),
+        "mixed-labels-end-to-end": _end_to_end(PRESETS["mixed-labels"]),
         "low-shot-end-to-end": _end_to_end(PRESETS["low-shot"]),
         "noisy-labels-end-to-end": _end_to_end(PRESETS["noisy-labels"]),
     }

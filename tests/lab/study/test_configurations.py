@@ -19,7 +19,7 @@ from hace.lab.study.configurations import (
     configuration_from_dict,
     rate_candidates,
 )
-from hace.lab.study.records import Record, best_record
+from hace.lab.study.records import Record
 
 KEY = ConfigurationKey("fair", "birds", "features", "hace", 0.5, None, 3)
 CONFIG = ProbeConfig(DataConfig("features", root="f.npz"), LossConfig("hace"), seed=3)
@@ -91,13 +91,3 @@ def test_no_choice_before_the_search_is_complete() -> None:
         None,
         "1 of the 3 runs that choose its rate failed, at 4: no space left",
     )
-
-
-def test_the_record_of_a_seed() -> None:
-    def record(dilution: float, top1: float, status: str = "finished") -> Record:
-        return Record(replace(KEY, dilution=dilution), "final", 1.0, finished(1.0, top1, status))
-
-    records = [record(0.2, 0.7), record(0.5, 0.7), record(0.7, 0.9, "diverged")]
-    assert best_record(records, lambda r: r.top1) is records[1]  # ties go to d = 0.5
-    assert best_record([records[0], record(0.7, 0.7)], lambda r: r.top1) is records[0]  # then to the first
-    assert best_record([records[2], records[0]], lambda r: r.top1) is records[0]

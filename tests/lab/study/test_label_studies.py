@@ -27,10 +27,10 @@ from hace.lab.runs.samples import data_of, make_task
 from hace.lab.study.comparison import choose
 from hace.lab.study.configurations import ConfigurationKey
 from hace.lab.study.plan import Choices, make_plan
-from hace.lab.study.presets import METHODS, NODE_METHODS, PRESETS, find_presets
+from hace.lab.study.presets import METHODS, PRESETS, find_presets
 from hace.lab.study.records import Record
 from hace.lab.study.survey import Survey
-from hace.losses.registry import LOSSES
+from hace.losses.registry import loss_parameters
 from hace.paper import STUDIES
 from hace.study import Study, StudyResults
 from tests.report_studies import animals, config_of, make_run
@@ -43,11 +43,11 @@ def configurations(name: str, data: Mapping[str, DataConfig] | None = None, **ch
     return Survey(plan.data).asked(plan).configurations
 
 
-def test_a_loss_has_one_method_that_takes_labels_at_any_level() -> None:
-    losses = [METHODS[key].loss.name for key in NODE_METHODS]
-    assert len(losses) == len(set(losses))
-    assert set(losses) <= set(LOSSES)
-    assert not any(METHODS[key].shuffled or METHODS[key].drops for key in NODE_METHODS)
+@pytest.mark.parametrize("name", ["mixed-labels", "low-shot", "noisy-labels"])
+def test_five_methods_that_take_labels_at_any_level_answer_a_study_of_labels(name: str) -> None:
+    methods = [METHODS[key] for key in PRESETS[name].methods]
+    assert len(methods) == 5
+    assert all("labels" in loss_parameters(method.loss.name) for method in methods)
 
 
 def test_shares_are_searched_with_equal_budgets_and_against_dropping() -> None:

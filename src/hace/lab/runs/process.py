@@ -1,9 +1,11 @@
-"""The process a run lives in: its device and loader processes, its progress, and how a signal stops it."""
+"""The process a run lives in: its device, memory and loader processes, its progress, and how a signal stops it."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.util
 import os
+import platform
 import signal
 import stat
 import sys
@@ -18,6 +20,8 @@ import torch
 from hace.errors import ConfigError
 
 MOST_WORKERS = 8
+KEEP_MEMORY = "HACE_KEEP_MEMORY"  # environment variable: 0 leaves the allocator as it is
+_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:
@@ -42,6 +46,23 @@ def fallback_note(name: str, device: torch.device) -> str:
     if "SLURM_JOB_ID" in os.environ:
         return "device=auto: this job has no GPU, so it trains on the CPU. Ask for one, as with --gpus 1 of hace study."
     return "device=auto: no GPU here, so it trains on the CPU."
+
+
+def keep_freed_memory() -> bool:
+    """Keep memory that tensors free for the next ones, in this process; whether that was possible.
+
+    By default glibc maps every large tensor anew and unmaps it when it is freed, so that the system clears each of its pages
+    again: most of the time that a small model takes on a CPU. Memory that is kept is reused as it is, and results have the same
+    bits. The price is that the process holds the most it ever used. Only commands that run models ask for it; the library never
+    does, since the allocator belongs to whoever owns the process. HACE_KEEP_MEMORY=0 leaves the allocator as it is.
+    """
+    if os.environ.get(KEEP_MEMORY, "1") == "0" or platform.libc_ver()[0] != "glibc":
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):
+        return False
+    return bool(mallopt(_MMAP_THRESHOLD, 1 << 30)) and bool(mallopt(_TRIM_THRESHOLD, 2**31 - 1))
 
 
 def fast_settings(device: str) -> dict[str, Any]:

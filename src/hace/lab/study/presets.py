@@ -73,29 +73,9 @@ METHODS: dict[str, Method] = {method.key: method for _, method in _ROWS}
 PAPER_METHODS = tuple(method.key for group, method in _ROWS if group == "paper")
 CONTROLS = tuple(method.key for group, method in _ROWS if group == "control")
 DROPPING = tuple(key for key, method in METHODS.items() if method.drops)
-# Whether coarse labels are worth using: cross-entropy with and without them, path sums, which gain most from them where fine
-# labels are few, and HACE.
-MIXED_LABEL_METHODS = (
-    "cross_entropy",
-    "hace",
-    "cross_entropy_paths",
-    "cross_entropy_paths_0.5",
-    "cross_entropy_drop",
-)
-
-
-def _one_of_each_loss() -> Iterator[str]:
-    """The first method of every loss that takes labels at any level; trees of its own have none above the leaves."""
-    seen = set()
-    for key, method in METHODS.items():
-        loss = method.loss.name
-        other_samples_or_tree = method.shuffled or method.induced or method.drops
-        if not other_samples_or_tree and loss not in seen and "labels" in loss_parameters(loss):
-            seen.add(loss)
-            yield key
-
-
-NODE_METHODS = tuple(_one_of_each_loss())
+_LABEL_METHODS = ("cross_entropy", "hace", "cross_entropy_paths", "cross_entropy_paths_0.5")
+# Whether coarse labels are worth using: with them, and cross-entropy without them. Path sums gain most where labels are few.
+_MIXED_LABEL_METHODS = (*_LABEL_METHODS, "cross_entropy_drop")
 
 
 def find_method(text: str) -> Method:
@@ -250,7 +230,7 @@ def _synthetic(classes: int, train: int, test: int) -> dict[str, DataConfig]:
 _LABELS = Preset(
     "",
     "probe",
-    NODE_METHODS,
+    (*_LABEL_METHODS, "conditional_softmax"),  # one per way of using the taxonomy; --methods takes others
     ("synthetic",),
     seeds=5,
     rates=(4.0, 8.0, 16.0, 32.0, 64.0),
@@ -295,7 +275,7 @@ PRESETS: Mapping[str, Preset] = {
     "mixed-labels": replace(
         _LABELS,
         title="some training labels known only to their parent: use or drop them, and which method",
-        methods=MIXED_LABEL_METHODS,
+        methods=_MIXED_LABEL_METHODS,
         labels=LabelGrid(coarse=(0.0, 0.5, 0.8, 0.95)),
     ),
     "low-shot": replace(

@@ -6,7 +6,7 @@ else.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -65,18 +65,6 @@ def each_run(records: Iterable[Record]) -> list[Record]:
     # Data that are not here have no fingerprint: ids alone would be equal.
     seen: dict[tuple[str, str], Record] = {}
     return [r for r in records if not r.id or seen.setdefault((r.key.dataset, r.id), r) is r]
-
-
-def best_record(records: Sequence[Record], merit: Callable[[Record], float | None]) -> Record:
-    """The final run that represents a method at a seed: finished, with the highest merit, which is the accuracy on held-out
-    samples in the fair protocol and on the test set in the paper's. Ties go to d = 0.5, then to the first.
-    """
-
-    def rank(record: Record) -> tuple[bool, float, bool]:
-        value = merit(record)
-        return record.status == "finished", -1.0 if value is None else value, record.key.dilution == 0.5
-
-    return max(records, key=rank)
 
 
 def searched_at(records: Iterable[Record]) -> int | None:

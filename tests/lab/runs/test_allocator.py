@@ -20,7 +20,7 @@ for _ in range(20):
     np.ones(8_000_000)
 print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
 """
-ASK = "from hace.files.allocator import keep_freed_memory; keep_freed_memory()"
+ASK = "from hace.lab.runs.process import keep_freed_memory; keep_freed_memory()"
 
 pytestmark = pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="the allocator is not glibc's")
 
