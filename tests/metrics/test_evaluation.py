@@ -245,3 +245,15 @@ def test_curves_with_intervals_against_rows_left_out(curve: str) -> None:
         metrics.curve_band(evaluate(z, y, h), "other")
     with pytest.raises(DataError, match="at least one sample"):
         metrics.curve_band(evaluate(z[:0], y[:0], h))
+
+
+def test_samples_have_names_and_groups() -> None:
+    h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)])
+    group = np.repeat(["a", "b"], 3)
+    names = [f"photo {i}" for i in range(6)]
+    evaluation = evaluate(np.eye(6, 3), [0, 1, 2, 0, 1, 2], h, groups=group, names=names)
+    assert evaluation.groups is not None
+    assert evaluation.groups.tolist() == group.tolist()
+    assert evaluation.names is not None
+    assert evaluation.names.tolist() == names
+    assert evaluate(np.eye(6, 3), [0, 1, 2, 0, 1, 2], h, groups=group).names is None
