@@ -238,8 +238,6 @@ HEALTHY, LABELS = scored(120)
 SAME = np.tile([[1.0, 0.5, 0.2]], (120, 1))
 BAD: dict[str, tuple[Any, Any, list[str], str]] = {
     "constant scores": (np.ones((120, 3)), LABELS, [], "constant, or no better than chance"),
-    "one class, always right": (
-        np.tile([[9.0, 0.0, 0.0]], (120, 1)), LABELS * 0, [], "--temperature 1"),
     "NaN": (np.where(np.eye(120, 3) > 0, np.nan, HEALTHY), LABELS, [], "must not hold NaN"),
     "labels outside": (HEALTHY, LABELS + 7, [], "y.npy"),
     "too few samples": (HEALTHY[:20], LABELS[:20], ["--accuracy", "0.99"], "samples must be at least 99"),
