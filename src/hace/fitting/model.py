@@ -269,8 +269,8 @@ def new_features(
     if encoder is not None:
         x, names, broken = encoder(new)
         return x, names, {place: reason for place, _, reason in broken}
-    found = inputs.read_unlabelled(new, None if known is None else list(known))
-    return aligned(found.x, found.features, known, width), list(found.names), {}
+    samples = inputs.read_unlabelled(new, None if known is None else list(known))
+    return aligned(samples.x, samples.features, known, width), list(samples.names), {}
 
 
 def aligned(x: Any, names: Sequence[str] | None, known: Sequence[str] | None, width: int) -> Any:
