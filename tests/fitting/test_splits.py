@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hace import DataError, Hierarchy
-from hace.fitting.splits import FOLDS, folds_of, split_samples
+from hace.fitting.splits import FOLDS, MORE_FOLDS, folds_of, split_samples
 
 TREE = Hierarchy.from_paths([("a", "1"), ("a", "2"), ("b", "3"), ("b", "4")])
 
@@ -63,10 +63,21 @@ def test_folds_spread_classes_evenly() -> None:
     rng = np.random.default_rng(0)
     together = rng.integers(0, 90, 900)
     nodes = TREE.leaf_nodes[together % 4]
-    counts = np.array(
-        [
-            np.bincount(folds_of(nodes, TREE, together.astype(str))[nodes == v], minlength=FOLDS)
-            for v in TREE.leaf_nodes
-        ]
-    )
-    assert (counts / counts.sum(axis=1, keepdims=True)).min() > 0.2
+    fold = folds_of(nodes, TREE, together.astype(str))
+    counts = np.array([np.bincount(fold[nodes == v], minlength=MORE_FOLDS) for v in TREE.leaf_nodes])
+    assert (counts / counts.sum(axis=1, keepdims=True)).min() > 0.1
+
+
+def test_folds_of_few_groups_are_of_like_size() -> None:
+    """Ten classes with one or two groups each: no fold holds the first group of every class."""
+    flat = Hierarchy.flat([str(c) for c in range(10)])
+    group = np.repeat(np.arange(15), 30)
+    fold = folds_of(flat.leaf_nodes[group % 10], flat, group)
+    assert np.bincount(fold).tolist() == [90] * MORE_FOLDS
+
+
+def test_few_samples_with_a_class_label_have_more_folds() -> None:
+    nodes = TREE.leaf_nodes[np.arange(400) % 4]
+    assert folds_of(nodes, TREE, None).max() + 1 == FOLDS
+    coarse = np.where(np.arange(400) < 100, nodes, TREE.index("a"))
+    assert folds_of(coarse, TREE, None).max() + 1 == MORE_FOLDS

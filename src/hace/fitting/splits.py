@@ -13,6 +13,8 @@ from hace.hierarchy.assembly import IntArray
 
 TRAIN, CALIBRATION, TEST = "train", "val", "test"
 FOLDS = 3
+# With fewer samples, or groups, that have a class label, what trains in two of three folds is too little to stand for all.
+FEW, MORE_FOLDS = 200, 5
 # A guarantee of 95% needs 19 samples; of these many a temperature and a test are worth their cost.
 LEAST = 20
 # What is held out: enough for narrow intervals, as a share within these bounds.
@@ -104,27 +106,29 @@ def _held_out(nodes: IntArray, h: Hierarchy, together: np.ndarray | None, part: 
 
 def folds_of(nodes: IntArray, hierarchy: Hierarchy, together: np.ndarray | None, seed: int = 0) -> IntArray:
     """(M,) the fold of each sample, from 0: classes spread evenly, groups whole; each leaves class labels outside."""
-    if together is None or len(np.unique(together)) == len(together):
-        fold = places_of_each(nodes, [seed]) % FOLDS
-    else:
-        fold = _grouped_folds(nodes, together, seed)
     fine = hierarchy.labels[nodes] >= 0
-    for i in range(FOLDS):
+    units = np.flatnonzero(fine) if together is None else np.unique(together[fine])
+    folds = MORE_FOLDS if len(units) < FEW else FOLDS
+    if together is None or len(np.unique(together)) == len(together):
+        fold = places_of_each(nodes, [seed]) % folds
+    else:
+        fold = _grouped_folds(nodes, together, folds, seed)
+    for i in range(folds):
         if not (fine & (fold != i)).any():
             raise DataError(
-                "Training samples must have class labels in two of three folds, to choose a loss. Got them in one: add "
+                f"Training samples must have class labels in two of {folds} folds, to choose a loss. Got them in one: add "
                 "samples with a class label, or let groups be smaller (groups=)."
             )
     return fold
 
 
-def _grouped_folds(nodes: IntArray, together: np.ndarray, seed: int) -> IntArray:
-    """(M,) the fold of each sample, groups whole: the largest first, each where its labels are fewest."""
+def _grouped_folds(nodes: IntArray, together: np.ndarray, folds: int, seed: int) -> IntArray:
+    """(M,) the fold of each sample, groups whole: the largest first, each where its labels, then all samples, are fewest."""
     _, group = np.unique(together, return_inverse=True)
     sizes = np.bincount(group)
     _, label = np.unique(nodes, return_inverse=True)
     fold = np.full(len(sizes), -1)
-    counts = np.zeros((FOLDS, label.max() + 1))
+    counts = np.zeros((folds, label.max() + 1))
     totals = np.bincount(label)
     members = np.split(np.argsort(group, kind="stable"), np.cumsum(sizes)[:-1])
     rng = np.random.default_rng(seed)
@@ -132,6 +136,6 @@ def _grouped_folds(nodes: IntArray, together: np.ndarray, seed: int) -> IntArray
     for place in order[np.argsort(-sizes[order], kind="stable")]:  # the largest first
         own, number = np.unique(label[members[place]], return_counts=True)
         load = (counts[:, own] / totals[own]).sum(axis=1)
-        fold[place] = int(load.argmin())
+        fold[place] = int(np.lexsort((counts.sum(axis=1), load))[0])
         counts[fold[place], own] += number
     return fold[group]
