@@ -7,6 +7,7 @@ A dataset is a hierarchy and, for each split, labels (nodes at any level) with i
 from __future__ import annotations
 
 from hace.data.catalog import DATASETS, load_dataset
+from hace.data.creatures import creature_hierarchy, creatures, write_creatures
 from hace.data.dataset import Dataset
 from hace.data.split import Features, Samples
 from hace.data.synthetic import synthetic_features, synthetic_hierarchy, synthetic_images
@@ -16,8 +17,11 @@ __all__ = [
     "Dataset",
     "Features",
     "Samples",
+    "creature_hierarchy",
+    "creatures",
     "load_dataset",
     "synthetic_features",
     "synthetic_hierarchy",
     "synthetic_images",
+    "write_creatures",
 ]

@@ -13,6 +13,7 @@ from hace.checks import check_choice
 from hace.data.camera_traps import load_camera_traps
 from hace.data.class_folders import load_cars, load_cub200
 from hace.data.coco import load_coco
+from hace.data.creatures import creatures
 from hace.data.dataset import Dataset
 from hace.data.feature_files import load_features
 from hace.data.folders import load_folders
@@ -58,6 +59,7 @@ DATASETS: dict[str, DatasetKind] = {
     "coco": DatasetKind("your boxes, by COCO annotations", load_coco, 224),
     "label-studio": DatasetKind("your annotations, an export of Label Studio", load_label_studio, 224),
     "features": DatasetKind("your features, from a file", load_features),
+    "creatures": DatasetKind("photos of drawn creatures", creatures, 64),
     "synthetic": DatasetKind("synthetic images", synthetic_images, 32),
     "synthetic-features": DatasetKind("synthetic features", synthetic_features),
 }
@@ -122,7 +124,7 @@ def load_dataset(
             raise ConfigError(f"The dataset {name!r} needs its folder or file. Give --data-root (root=).")
         arguments["root"] = Path(root)
     elif root is not None:
-        raise ConfigError(f"The dataset {name!r} is synthetic. Omit --data-root (root=).")
+        raise ConfigError(f"The dataset {name!r} is made by a program. Omit --data-root (root=).")
     if kind.takes("download"):
         arguments["download"] = download
     elif download:

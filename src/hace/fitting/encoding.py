@@ -20,7 +20,6 @@ from hace.data.dataset import without_broken
 from hace.data.own_lists import Texts
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.hashes import cache_folder
-from hace.files.reading import optional
 from hace.files.weights import fill, weights_hash
 from hace.fitting.inputs import Given
 from hace.lab.features.backbones import (
@@ -34,6 +33,7 @@ from hace.lab.features.backbones import (
     load_encoder,
     recorded_encoder,
     tfidf_encoder,
+    timm_models,
 )
 from hace.lab.features.extraction import extract
 from hace.lab.features.store import FeatureStore, known_images
@@ -168,7 +168,7 @@ def encoder_of(
         return Encoder(TEXTS, recorded_encoder(made["encoder"], path), record=made["encoder"])
     if view is None:
         return None
-    timm = optional("timm", "A model of photos", "train")
+    timm = timm_models()
     try:
         check_backbone_name(made["model"], timm)
     except ConfigError as error:

@@ -19,6 +19,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,7 @@ def load_backbone(
         crop_pct: Share of the shorter side that is kept, by default the model's.
         device: Where it runs.
     """
-    timm = optional("timm", "A model", "train")
+    timm = timm_models()
     check_choice("pool", pool, POOLS)
     check_choice("dtype", dtype, _DTYPES)
     fits = image_size is None or image_size >= 1
@@ -128,6 +129,13 @@ def load_backbone(
         device=torch.device(device),
         checkpoint=None if checkpoint is None else str(Path(checkpoint).resolve()),
     )
+
+
+def timm_models() -> Any:
+    """timm, with the model of our own that needs no weights."""
+    timm = optional("timm", "A model of photos", "train")
+    import_module("hace.lab.features.edges")
+    return timm
 
 
 def check_backbone_name(name: str, timm: Any) -> None:

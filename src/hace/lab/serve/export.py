@@ -21,7 +21,14 @@ from hace.files.reading import as_rgb, open_regular, optional
 from hace.files.weights import fill, first_line, read_safetensors
 from hace.files.writing import atomic_folder, json_bytes
 from hace.hierarchy.names import node_titles
-from hace.lab.features.backbones import Backbone, bare_model, check_backbone_name, encoder_record, pooled
+from hace.lab.features.backbones import (
+    Backbone,
+    bare_model,
+    check_backbone_name,
+    encoder_record,
+    pooled,
+    timm_models,
+)
 from hace.lab.models import build_model
 from hace.lab.runs.config import HeadConfig
 from hace.lab.runs.result import ScoreView
@@ -329,7 +336,7 @@ def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str)
         return network
     model = None
     if made["model"] is not None:
-        timm = optional("timm", "A model stored as .safetensors", "train")
+        timm = timm_models()
         try:
             check_backbone_name(made["model"], timm)
         except ConfigError as error:
