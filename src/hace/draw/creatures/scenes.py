@@ -157,9 +157,9 @@ def in_the_way(pen: Pen, chance: Chance, colour: Colour) -> None:
 
 def photographed(image: Image.Image, side: int, chance: Chance, noise: Chance) -> np.ndarray:
     """The drawing as a camera sees it: (side, side, 3) bytes with its focus, light, tint, corners and noise."""
-    blur, gain, contrast = chance.uniform(0.0, 0.012), chance.uniform(0.8, 1.22), chance.uniform(0.82, 1.12)
+    blur, gain, contrast = chance.uniform(0.0, 0.012), chance.uniform(0.86, 1.25), chance.uniform(0.84, 1.12)
     tint, corners = chance.normal(0, 0.05, 3), chance.uniform(0, 0.3)
-    grain = chance.uniform(3, 11)
+    grain = chance.uniform(3, 10)
     small = image.resize((side, side), Image.Resampling.BOX, reducing_gap=1.0)
     if blur > 0.004:
         small = small.filter(ImageFilter.GaussianBlur(blur * side))
