@@ -5,7 +5,7 @@
     print(results.verdict, results.table())
     results.report("page")
 
-`hace study`, `hace demo` and `hace report` are these calls. The presets are those of `hace.lab.study` and of `hace.paper`.
+`hace study` and `hace report` are these calls. The presets are those of `hace.lab.study` and of `hace.paper`.
 """
 
 from __future__ import annotations

@@ -1,42 +1,32 @@
-"""`hace demo`: a small study that answers three questions."""
+"""`hace demo`: from nothing to a model and its page."""
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 
-WORKERS = min(2, os.cpu_count() or 1)
+from hace.files.allocator import keep_freed_memory
 
 
-def demo(*, out: Path = Path("hace-demo"), workers: int = WORKERS, dry_run: bool = False) -> None:
-    """Three questions about a taxonomy of 61 animals. Coarse labels: use or drop? A guarantee: is it kept, and how specific are
-    the answers? Something that is not in the list: what does it say? A small fair study answers them, in which every method
-    searches the same learning rates on held-out samples, over five seeds. It ends with a page to open.
+def demo(*, out: Path = Path("hace-demo")) -> None:
+    """Draw photos of 65 species of creatures, most of them labelled with their family alone, and fit a model: which loss, how sure it
+    can be, what coarse labels add, and what it says about species it was never told about. It ends with a page to open.
 
     Examples
-      hace demo                    into ./hace-demo
-      hace demo --out elsewhere    run it again to resume
-      hace demo --dry-run          show what it would do
-      hace report hace-demo        all methods, with intervals
+      hace demo                                       into ./hace-demo; run it again to resume
+      hace predict hace-demo/creatures.hace PHOTO     ask the model
+      hace serve hace-demo/creatures.hace             try it in the browser
 
-    The features are synthetic, drawn by descent down the tree: the demo shows how a study works, not what a method gains. Other
-    options are those of `hace study demo`.
+    It is `hace fit` on drawings, with a backbone that needs no download: it shows how things work, not what a method gains.
 
     Args:
-        out: Folder of the study.
-        workers: Processes.
-        dry_run: Show what would run, and about how long it takes.
+        out: Folder of photos, model and page.
     """
-    from hace.lab.report.demo import write_demo
-    from hace.study import Study
+    keep_freed_memory()
+    from hace.fitting.demo import make_demo
+    from hace.fitting.progress import Display
 
-    study = Study("demo", out=str(out))
-    if dry_run:
-        return study.price()
-    results = study.run(workers=workers)
-    print(*results.summary, sep="\n")
-    if results.failed:
-        sys.exit(1)
-    text, page = write_demo(results.study, study.presets["demo"].data["animals"])
-    print(f"\n{text}\n\nThe page: {page.resolve()}")
+    with Display() as display:
+        made = make_demo(out, progress=display.show)
+    print(made.model)
+    print(f"{'Not listed:':12}{made.strangers}")
+    print(f"\nThe page: {made.page.resolve()}")

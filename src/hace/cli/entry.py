@@ -81,7 +81,7 @@ COMMANDS = (
         "run a whole comparison, on a laptop or a cluster",
         "--workers, or --set batch_size=N",
     ),
-    Command("demo", COMPARE, "does the hierarchy help? a study in two minutes", "--workers"),
+    Command("demo", COMPARE, "from drawn photos to a model and its page, in two minutes", "--out"),
     Command("hierarchy", PARTS, "summarise, convert or draw a hierarchy", "the number of nodes"),
     Command("data", PARTS, "describe, download or check a dataset", "the size of the dataset"),
     Command("consensus", PARTS, "one answer from several opinions at mixed ranks", "the number of votes"),

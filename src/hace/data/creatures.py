@@ -93,8 +93,8 @@ def individual(split: str, number: int, seed: int = 0) -> int:
 class Counts(NamedTuple):
     """Photos per species of each part; those of `coarse` are labelled with their family alone."""
 
-    fine: int = 10
-    coarse: int = 16
+    fine: int = 14
+    coarse: int = 14
     val: int = 7
     test: int = 7
 
@@ -123,18 +123,19 @@ def write_creatures(
     """
     root = Path(folder)
     rows = [row for species in drawing().SPECIES for row in _rows(species, counts or Counts(), seed)]
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["path", "split", *drawing().RANKS])
+    table.writerows([row.path, row.split, *row.label] for row in rows)
     with writing(root):
+        root.mkdir(parents=True, exist_ok=True)
+        write_whole(root / LISTING, text.getvalue().encode())
         for done, row in enumerate(rows):
             path = root / row.path
             if not path.exists():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 write_whole(path, jpeg(drawing().draw_creature(row.species, row.individual, side)))
             on_photo(done + 1)
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow(["path", "split", *drawing().RANKS])
-    table.writerows([row.path, row.split, *row.label] for row in rows)
-    write_whole(root / LISTING, text.getvalue().encode())
     return root / LISTING
 
 
@@ -167,7 +168,7 @@ def photo_name(species: Species, number: int) -> str:
 def drawn_again(name: str, side: int) -> np.ndarray:
     """The photo of a name or path that :func:`write_creatures` gave, at another size."""
     species, _, number = Path(name).stem.rpartition(" ")
-    (found,) = (one for one in drawing().SPECIES if one.name == species)
+    (found,) = (one for one in (*drawing().SPECIES, *drawing().UNLISTED) if one.name == species)
     return drawing().draw_creature(found, int(number), side)
 
 

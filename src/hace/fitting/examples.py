@@ -90,4 +90,9 @@ def _small(path: Any) -> str:
     image.thumbnail((_SIDE, _SIDE))
     content = io.BytesIO()
     image.save(content, "JPEG", quality=72)
-    return "data:image/jpeg;base64," + base64.b64encode(content.getvalue()).decode()
+    return as_address(content.getvalue())
+
+
+def as_address(jpeg: bytes) -> str:
+    """A JPEG file as the address of an image in a page."""
+    return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -20,25 +21,37 @@ if TYPE_CHECKING:
 MOST_NODES = 20_000  # of a drawing
 
 
-def write_page(model: Model, path: Path) -> Path:
+class Framing(NamedTuple):
+    """What a page says beyond the findings: a title, a notice below it, and samples of classes that are not in the list."""
+
+    title: str
+    notice: str = ""
+    strangers: Sequence[Mapping[str, Any]] = ()  # as the examples of the findings
+    strangers_number: str = ""
+    strangers_sentence: str = ""
+
+
+def write_page(model: Model, path: Path, framing: Framing | None = None) -> Path:
     """Write the page of a model: an .html file, or index.html in a folder."""
     if path.suffix.lower() != ".html":
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
         path = path / "index.html"
-    write_whole(path, page_of(model).encode())
+    write_whole(path, page_of(model, framing).encode())
     return path
 
 
-def page_of(model: Model) -> str:
+def page_of(model: Model, framing: Framing | None = None) -> str:
     """The page. Whatever comes from the data is escaped."""
     findings, h = model.findings, model.hierarchy
+    framing = framing or Framing(Path(findings.path).stem)
     text = (
         templates("hace.fitting")
         .get_template("fit.html")
         .render(
             findings=findings,
-            title=Path(findings.path).stem,
+            title=framing.title,
+            framing=framing,
             examples=findings.examples,
             answers=findings.answers,
             candidates=findings.candidates,

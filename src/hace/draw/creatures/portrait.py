@@ -28,8 +28,8 @@ def draw_creature(species: Species, seed: int, side: int = 64) -> np.ndarray:
     scene = plan.scenes[int(chance.integers(len(plan.scenes)))]
     scene(pen, chance)
     turn = chance.uniform(-plan.turn, plan.turn)
-    size = chance.uniform(0.6, 0.95)
-    x, y = chance.uniform(-0.16, 0.16, 2)
+    size = chance.uniform(0.68, 1.0)
+    x, y = chance.uniform(-0.12, 0.12, 2)
     flip = plan.flips and chance.random() < 0.5
     squash = chance.uniform(0.84, 1.0)
     with pen.at(x, y, turn, size, flip=flip, squash=squash):

@@ -19,7 +19,6 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -134,7 +133,9 @@ def load_backbone(
 def timm_models() -> Any:
     """timm, with the model of our own that needs no weights."""
     timm = optional("timm", "A model of photos", "train")
-    import_module("hace.lab.features.edges")
+    from hace.lab.features import edges  # registers itself
+
+    assert edges.NAME == EDGES
     return timm
 
 
@@ -207,6 +208,7 @@ def pooled(model: Any, images: Tensor, pool: str) -> Tensor:
 
 
 TFIDF = "tfidf"
+EDGES = "edges_and_colours"  # the model of hace.lab.features.edges, for photos
 _ENCODERS = {"minilm": "sentence-transformers/all-MiniLM-L6-v2"}
 ENCODER = "encoder.json"  # of TF-IDF, in the folder of its features
 MOST_WORDS = 4096  # most words and pairs of words that TF-IDF counts

@@ -18,6 +18,7 @@ NAME = "edges_and_colours"
 _SIDE, _FILTER = 64, 9
 _WIDTHS, _DIRECTIONS = (3.0, 6.0), 6
 _PARTS, _QUARTERS, _SHADES = 4, 2, 3
+_OF_EDGES = 3.0  # so that edges and colours vary about as much
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, -1 / 2, 0], [1 / 4, 1 / 4, -1 / 2]]
 
 default_cfgs = generate_default_cfgs(
@@ -48,7 +49,7 @@ class EdgesAndColours(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of a batch."""
-        return torch.cat([self._edges(images), self._colours(images)], dim=1).sqrt() - 0.2
+        return torch.cat([_OF_EDGES * self._edges(images).sqrt(), self._colours(images).sqrt()], dim=1)
 
     def _edges(self, images: Tensor) -> Tensor:
         found = F.conv2d(images, self.opponents)

@@ -11,7 +11,7 @@ from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.files.writing import own_folder, write_whole
 from hace.lab.report.about import About, about_study, counts_text, facts, failures, shortened
-from hace.lab.report.cards import Card, study_cards
+from hace.lab.report.cards import study_cards
 from hace.lab.report.caveats import caveats
 from hace.lab.report.document import WORDS, Document, Folded, Section, SectionBuilder, Switch
 from hace.lab.report.forest import forests
@@ -54,16 +54,11 @@ def write_records(
     about: About,
     out: Path,
     sections: Sequence[SectionBuilder] = (),
-    cards: list[Card] | None = None,
 ) -> Path:
-    """Write the report of any records; see :func:`write_report`. With `cards` of its own, most sections are folded."""
+    """Write the report of any records; see :func:`write_report`."""
     if out.exists() and not out.is_dir():
         raise ConfigError(f"--out must be a folder. Got the file {out}. Choose another name.")
     document = build_document(results, about, sections)
-    if cards is not None:
-        document.cards = cards
-        folded = [s._replace(folded=s.id not in ("labels", "explore")) for s in document.sections]
-        document.sections = sorted(folded, key=lambda section: section.folded)
     page = to_page(document, (results.first, results.second), environment.config()["hace"])
     for folder in (out / "tables", out / "figures"):
         own_folder(folder)
