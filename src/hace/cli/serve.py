@@ -40,7 +40,7 @@ def serve(
     competes. The same server is an API for other programs, with an OpenAPI document at /docs.
 
     Examples
-      hace serve --demo                                  train a small model on synthetic pictures, and try it
+      hace serve --demo                                  train a small model on drawn creatures, and try it
       hace serve runs/latest
       hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
       hace serve runs/latest --port 8080 --no-open
@@ -53,7 +53,7 @@ def serve(
 
     Args:
         run: A finished run, or what `hace export` wrote.
-        demo: Train a small model on synthetic pictures first (half a minute).
+        demo: Train a small model on drawn creatures first (half a minute).
         port: Where to listen; 0: any free port.
         host: The address to listen on; the default is this machine only.
         token: What requests must carry (default: none on this machine, else a new one).
@@ -79,7 +79,7 @@ def serve(
         local = is_local(host)
         token = token or (None if local else secrets.token_urlsafe(16))
         if run is None:
-            print("training a small model on synthetic pictures of 61 animals", file=sys.stderr, flush=True)
+            print("training a small model on drawings of 65 creatures", file=sys.stderr, flush=True)
             model, buttons = train_demo(Path(temporary))
             buttons = buttons if samples is None else read_samples(samples)
         else:
@@ -88,7 +88,7 @@ def serve(
         with listening(host, port) as sock:
             port = sock.getsockname()[1]
             hosts = ("127.0.0.1", "localhost", "[::1]", host) if local else None
-            title = "Try the demo" if demo else f"Try {predictor.title}"
+            title = "Which creature is it?" if demo else f"Try {predictor.title}"
             app = make_app(predictor, title=title, token=token, samples=buttons, hosts=hosts)
             shown = (f"[{host}]" if ":" in host else host) if local else socket.gethostname()
             address = f"http://{shown}:{port}/" + (f"#token={token}" if token else "")

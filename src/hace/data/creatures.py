@@ -173,7 +173,16 @@ def drawn_again(name: str, side: int) -> np.ndarray:
 
 
 def jpeg(pixels: np.ndarray, quality: int = 92) -> bytes:
-    """A photo as a file."""
-    file = io.BytesIO()
-    optional("PIL.Image", "Writing photos").fromarray(pixels).save(file, "JPEG", quality=quality)
-    return file.getvalue()
+    """A photo as a small file."""
+    return _file(pixels, "JPEG", quality=quality)
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """A photo as an exact file."""
+    return _file(pixels, "PNG")
+
+
+def _file(pixels: np.ndarray, kind: str, **options: Any) -> bytes:
+    content = io.BytesIO()
+    optional("PIL.Image", "Writing photos").fromarray(pixels).save(content, kind, **options)
+    return content.getvalue()

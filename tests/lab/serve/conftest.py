@@ -1,4 +1,4 @@
-"""A small calibrated model of synthetic pictures, and a server that really listens."""
+"""A small calibrated model of drawn creatures, and a server that really listens."""
 
 from __future__ import annotations
 

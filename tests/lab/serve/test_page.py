@@ -104,18 +104,18 @@ def test_samples_regions_and_rows_of_features(shown: Any, predictor: Predictor, 
     shown.execute_script("document.querySelectorAll('.samples button')[3].click()")
     soon(shown, lambda: bool(text(shown, "said")))
     shown.execute_script(
-        "const r = document.getElementById('region'); r.value = 'snake\\nLIZARD\\nunicorn'; r.dispatchEvent(new Event('input'))"
+        "const r = document.getElementById('region'); r.value = 'owl\\nHERON\\nunicorn'; r.dispatchEvent(new Event('input'))"
     )
-    assert "7 of 61 classes. Unknown: unicorn." in text(shown, "regionSaid")
+    assert "7 of 65 classes. Unknown: unicorn." in text(shown, "regionSaid")
     assert "No guarantee" in text(shown, "guarantee")
     picture = Image.open(io.BytesIO(demo[1][3].content))
-    command = predictor.predict([picture], threshold=0.9, subset=["snake", "lizard"]).answers
+    command = predictor.predict([picture], threshold=0.9, subset=["owl", "heron"]).answers
     said = "const { v, probability } = decided(page.items[0]); return [page.tree.nodes[v].id, probability]"
     assert shown.execute_script(said) == [
         command.ids[0],
         pytest.approx(command.probabilities.item(), abs=1e-5),
     ]
-    region = predictor.hierarchy.descendants("reptile")
+    region = predictor.hierarchy.descendants("bird")
     best = shown.execute_script(
         "return [...document.querySelectorAll('#best li')].map((e) => e.children[1].textContent)"
     )

@@ -76,7 +76,7 @@ def lines(capsys: pytest.CaptureFixture[str], *args: str) -> list[dict[str, Any]
         ("?accuracy=0.95", ["--accuracy", "0.95"]),
         ("?accuracy=0.9&of=answers", ["--accuracy", "0.9", "--of", "answers"]),
         ("?level=family", ["--level", "family"]),
-        ("?subset=bird&subset=adder", ["--subset", "bird,adder"]),
+        ("?subset=bird&subset=silver pike", ["--subset", "bird,silver pike"]),
     ],
 )
 def test_answers_are_those_of_the_command(
