@@ -8,8 +8,8 @@ from hace.files.allocator import keep_freed_memory
 
 
 def demo(*, out: Path = Path("hace-demo")) -> None:
-    """Draw photos of 65 species of creatures, most of them labelled with their family alone, and fit a model: which loss, how sure it
-    can be, what coarse labels add, and what it says about species it was never told about. It ends with a page to open.
+    """Draw photos of 65 species of creatures, half of them labelled with their family alone, and fit a model: which loss, how
+    sure it can be, what coarse labels add, and what it says about species it was never told about. It ends with a page to open.
 
     Examples
       hace demo                                       into ./hace-demo; run it again to resume

@@ -90,7 +90,7 @@ def _strangers(model: Model, folder: Path) -> tuple[list[dict[str, Any]], tuple[
         examples.append(
             {
                 "name": photo_name(species, number),
-                "truth": f"{species.name}, a {species.family}",
+                "truth": species.name,
                 "answer": said,
                 "rank": row.rank,
                 "confidence": row.confidence,

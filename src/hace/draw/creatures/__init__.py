@@ -1,8 +1,8 @@
 """Creatures drawn by a program: 65 species in four ranks, for demos, tutorials, tests and pictures of the docs.
 
-Groups differ in their body plan, families in shape, species in pattern and colour, individuals in pose, size, light, background and
-noise: relatives look alike, and mistakes are those a person would make. Nothing else makes them easy or hard. They are drawings, so
-they show how things work and say nothing about real data.
+Groups differ in their body plan, families in shape, species in pattern and colour, individuals in pose, size, light, background
+and noise: relatives look alike, and mistakes are those a person would make. Nothing else makes them easy or hard. They are
+drawings, so they show how things work and say nothing about real data.
 
 species    the species: names, families, looks
 bodies     one function per family

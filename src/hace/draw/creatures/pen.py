@@ -1,7 +1,7 @@
 """A pen with a place, a size and a direction: smooth shapes with light, outline and markings, in coordinates from -1 to 1.
 
-Shapes are lists of points (x, y), x to the right and y down, that a smooth closed curve goes through. Everything is drawn larger
-than it is shown and reduced in the end, which rounds the edges.
+Shapes are lists of points (x, y), x to the right and y down, that a smooth closed curve goes through. Everything is drawn
+larger than it is shown and reduced in the end, which rounds the edges.
 """
 
 from __future__ import annotations

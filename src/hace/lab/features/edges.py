@@ -1,8 +1,8 @@
 """Edges and colours: a backbone of photos that needs no weights and no network.
 
-Fixed filters find edges of two widths in six directions, in brightness and two colour differences; their strength is averaged over
-4 x 4 parts of the photo. A colour histogram of each quarter follows. On real photos a trained network sees far more; this one
-serves where none can be fetched: in the demo, the tutorial and tests.
+Fixed filters find edges of two widths in six directions, in brightness and two colour differences; their strength is averaged
+over 4 x 4 parts of the photo. A colour histogram of each quarter follows. On real photos a trained network sees far more; this
+is for where none can be downloaded: the demo, the tutorial and tests.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ _SIDE, _FILTER = 64, 9
 _WIDTHS, _DIRECTIONS = (3.0, 6.0), 6
 _PARTS, _QUARTERS, _SHADES = 4, 2, 3
 _OF_EDGES = 3.0  # so that edges and colours vary about as much
+_MEAN_EDGE, _MEAN_COLOUR = 0.11, 0.12  # about, so that photos differ in direction
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, -1 / 2, 0], [1 / 4, 1 / 4, -1 / 2]]
 
 default_cfgs = generate_default_cfgs(
@@ -49,7 +50,8 @@ class EdgesAndColours(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of a batch."""
-        return torch.cat([_OF_EDGES * self._edges(images).sqrt(), self._colours(images).sqrt()], dim=1)
+        edges = _OF_EDGES * (self._edges(images).sqrt() - _MEAN_EDGE)
+        return torch.cat([edges, self._colours(images).sqrt() - _MEAN_COLOUR], dim=1)
 
     def _edges(self, images: Tensor) -> Tensor:
         found = F.conv2d(images, self.opponents)
