@@ -18,10 +18,10 @@ CORE := tests/hierarchy tests/formats tests/files tests/losses tests/decisions t
 .PHONY: demo test test-long test-lowest check coverage fuzz sanitize lint bench docs results clean help
 
 help:
-	@echo "make demo       coarse labels, a guarantee, something new: three answers and a page in hace-demo/, in two minutes"
+	@echo "make demo       drawn photos, a model and its page in hace-demo/, in two minutes of processor time"
 	@echo "make check      formatting, style, spelling, types and the fast tests of the core, in two minutes"
 	@echo "make test       all that guards a guarantee, slow tests and the examples in docstrings included, in eight minutes"
-	@echo "make test-long  for nights: the full demo, real data, every kill and corruption, and the fuzzers at length"
+	@echo "make test-long  for nights: real data, every kill and corruption, and the fuzzers at length"
 	@echo "make test-lowest  the core's tests with the lowest guaranteed versions, in .venv-lowest (several GB)"
 	@echo "make coverage   the share of lines that the fast tests run"
 	@echo "make lint       formatting, style, spelling and types"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from hace import load
+from hace import ConfigError, load
 from hace.cli import main
-from hace.data.creatures import Counts, drawn_again, write_creatures
+from hace.data.creatures import drawn_again, write_creatures
 
 
 @pytest.mark.slow
@@ -21,9 +21,9 @@ def test_a_small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setenv("HACE_CACHE", str(tmp_path / "cache"))
     (tmp_path / "cache").mkdir()
-    made = make_demo(tmp_path / "demo", Counts(3, 3, 2, 2))
+    made = make_demo(tmp_path / "demo", {"fine": 3, "coarse": 3, "val": 2, "test": 2})
     findings = made.model.findings
-    assert (findings.samples.train, findings.samples.calibration, findings.samples.test) == (390, 130, 130)
+    assert findings.samples == {"train": 390, "calibration": 130, "test": 130}
     assert 0.3 < findings.accuracy[0] < 0.95
     assert load(tmp_path / "demo" / "creatures.hace").hierarchy.level_names == (
         "realm",
@@ -49,7 +49,7 @@ def test_a_small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_photos_and_their_listing(tmp_path: Path) -> None:
     pytest.importorskip("PIL")
-    listing = write_creatures(tmp_path, Counts(1, 1, 1, 1), side=16)
+    listing = write_creatures(tmp_path, fine=1, coarse=1, val=1, test=1, side=16)
     with listing.open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == len(list(tmp_path.rglob("*.jpg"))) == 4 * 65
@@ -59,8 +59,11 @@ def test_the_photos_and_their_listing(tmp_path: Path) -> None:
     assert all(row["split"] == "train" and row["family"] and row["path"].count("/") == 3 for row in coarse)
     assert len({Path(row["path"]).name for row in rows}) == len(rows)
     written = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.jpg")}
-    assert write_creatures(tmp_path, Counts(1, 1, 1, 1), side=16) == listing
+    assert write_creatures(tmp_path, fine=1, coarse=1, val=1, test=1, side=16) == listing
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.jpg")} == written
+    with pytest.raises(ConfigError, match="must be a realm, group or family"):
+        write_creatures(tmp_path / "none", below="unicorn")
+    assert not (tmp_path / "none").exists()
     assert drawn_again(rows[0]["path"], 32).shape == (32, 32, 3)
 
 

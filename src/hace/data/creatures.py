@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,6 +15,7 @@ from hace.checks import require
 from hace.data.dataset import Dataset
 from hace.data.loading import HierarchyLike, chosen_hierarchy
 from hace.data.split import Samples
+from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.files.writing import write_whole, writing
 from hace.hierarchy import Hierarchy
@@ -90,19 +91,14 @@ def individual(split: str, number: int, seed: int = 0) -> int:
     return 1_000_000 * seed + _FIRST[split] + number
 
 
-class Counts(NamedTuple):
-    """Photos per species of each part; those of `coarse` are labelled with their family alone."""
-
-    fine: int = 14
-    coarse: int = 14
-    val: int = 7
-    test: int = 7
-
-
 def write_creatures(
     folder: str | Path,
-    counts: Counts | None = None,
     *,
+    fine: int = 14,
+    coarse: int = 14,
+    val: int = 7,
+    test: int = 7,
+    below: str | None = None,
     seed: int = 0,
     side: int = 64,
     on_photo: Callable[[int], object] = lambda done: None,
@@ -113,7 +109,11 @@ def write_creatures(
 
     Args:
         folder: A folder; it is made where there is none.
-        counts: How many photos per species.
+        fine: Training photos per species.
+        coarse: Further ones that are labelled with the family alone.
+        val: Photos per species for calibration.
+        test: Test photos per species.
+        below: Only the species of this realm, group or family; by default all.
         seed: Seed of everything.
         side: Pixels of a side.
         on_photo: Called with the number of photos that are there.
@@ -121,8 +121,14 @@ def write_creatures(
     Returns:
         The listing: columns path, split and one per rank.
     """
+    counts = {"fine": fine, "coarse": coarse, "val": val, "test": test}
+    for name, count in (*counts.items(), ("side", side)):
+        require(name, count, "0 or more", count >= 0)
     root = Path(folder)
-    rows = [row for species in drawing().SPECIES for row in _rows(species, counts or Counts(), seed)]
+    chosen = [species for species in drawing().SPECIES if below is None or below in species.path]
+    if not chosen:
+        raise ConfigError(f"below must be a realm, group or family. Got {below!r}.")
+    rows = [row for species in chosen for row in _rows(species, counts, seed)]
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     table.writerow(["path", "split", *drawing().RANKS])
@@ -151,12 +157,11 @@ class _Row(NamedTuple):
         return "/".join([*known, photo_name(self.species, self.individual)])
 
 
-def _rows(species: Species, counts: Counts, seed: int) -> list[_Row]:
-    coarse = (*species.path[:-1], "")
-    train = counts.fine + counts.coarse
-    parts = [("train", i, species.path if i < counts.fine else coarse) for i in range(train)]
-    parts += [("val", i, species.path) for i in range(counts.val)]
-    parts += [("test", i, species.path) for i in range(counts.test)]
+def _rows(species: Species, counts: Mapping[str, int], seed: int) -> list[_Row]:
+    known, family = species.path, (*species.path[:-1], "")
+    fine = counts["fine"]
+    parts = [("train", i, known if i < fine else family) for i in range(fine + counts["coarse"])]
+    parts += [(split, i, known) for split in ("val", "test") for i in range(counts[split])]
     return [_Row(species, individual(split, i, seed), split, label) for split, i, label in parts]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -12,7 +12,6 @@ import pandas as pd
 
 from hace.data.creatures import (
     LISTING,
-    Counts,
     drawing,
     drawn_again,
     individual,
@@ -49,14 +48,14 @@ class Demo(NamedTuple):
 
 def make_demo(
     folder: Path,
-    counts: Counts | None = None,
+    photos: Mapping[str, int] | None = None,
     progress: Callable[[str, int], object] = lambda step, done: None,
 ) -> Demo:
     """Draw photos, fit a model, and write both and a page to a folder; photos that are there are not drawn again.
 
     Args:
         folder: new, empty, or of a demo.
-        counts: photos per species.
+        photos: how many per species, as :func:`hace.data.write_creatures` takes them.
         progress: called with the name of a step, and how many parts of it are done.
     """
     listing = folder / PHOTOS / LISTING
@@ -64,7 +63,7 @@ def make_demo(
         raise ConfigError(
             f"--out must be the folder of a demo, a new or an empty one. Got {str(folder)!r}, which has other files."
         )
-    write_creatures(folder / PHOTOS, counts, on_photo=lambda done: progress("Drawing", done))
+    write_creatures(folder / PHOTOS, **(photos or {}), on_photo=lambda done: progress("Drawing", done))
     model = fit(listing, label=drawing().RANKS, model=EDGES, quiet=True, progress=progress).named(MODEL)
     model.save(folder / MODEL)
     strangers, share = _strangers(model, folder / STRANGERS)

@@ -18,8 +18,7 @@ NAME = "edges_and_colours"
 _SIDE, _FILTER = 64, 9
 _WIDTHS, _DIRECTIONS = (3.0, 6.0), 6
 _PARTS, _QUARTERS, _SHADES = 4, 2, 3
-_OF_EDGES = 3.0  # so that edges and colours vary about as much
-_MEAN_EDGE, _MEAN_COLOUR = 0.11, 0.12  # about, so that photos differ in direction
+_OF_EDGES = 0.5  # beside colours
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, -1 / 2, 0], [1 / 4, 1 / 4, -1 / 2]]
 
 default_cfgs = generate_default_cfgs(
@@ -50,8 +49,9 @@ class EdgesAndColours(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Features of a batch."""
-        edges = _OF_EDGES * (self._edges(images).sqrt() - _MEAN_EDGE)
-        return torch.cat([edges, self._colours(images).sqrt() - _MEAN_COLOUR], dim=1)
+        edges = self._edges(images)
+        edges = (edges / edges.mean(dim=1, keepdim=True)).sqrt()  # of the photo's own contrast
+        return torch.cat([_OF_EDGES * edges, self._colours(images).sqrt()], dim=1)
 
     def _edges(self, images: Tensor) -> Tensor:
         found = F.conv2d(images, self.opponents)
