@@ -479,3 +479,30 @@ def test_extreme_guarantees_end(
     if result == 1:
         z, y = torch.tensor([[3.0, 0.0], [0.0, 1.0], [2.0, 0.0]]), [0, 0, 1]
         assert guaranteed_threshold(z, y, h, accuracy, confidence, of).threshold == 0.0
+
+
+def test_a_silent_guarantee_about_answers_says_how_many_samples_would_speak() -> None:
+    """Half of the samples are sure and 3% of these are wrong: too few here to show 95%, and enough where it says so."""
+    h = Hierarchy.flat(["a", "b", "c"])
+
+    def draw(number: int, seed: int, wrong: float = 0.03) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(seed)
+        y, sure = rng.integers(3, size=number), rng.random(number) < 0.5
+        said = np.where(rng.random(number) < np.where(sure, wrong, 0.6), (y + 1) % 3, y)
+        z = rng.uniform(0, 0.1, (number, 3))
+        z[np.arange(number), said] += np.where(sure, 6, 1)
+        return z, y
+
+    small = guaranteed_threshold(*draw(150, 4), h, 0.95, 0.9, of="answers")
+    assert small.is_silent
+    assert small.enough is not None
+    assert f"about {small.enough:,} like these would give answers" in small.cost
+    assert GuaranteedThreshold.from_dict(small.to_dict()) == small
+    speaking = [
+        not guaranteed_threshold(*draw(small.enough, s), h, 0.95, 0.9, of="answers").is_silent
+        for s in range(20)
+    ]
+    assert sum(speaking) >= 8
+    hopeless = guaranteed_threshold(*draw(150, 5, wrong=0.4), h, 0.95, 0.9, of="answers")
+    assert hopeless.is_silent
+    assert hopeless.enough is None

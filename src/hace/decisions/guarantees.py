@@ -82,6 +82,7 @@ class GuaranteedThreshold:
         prefer: ``"steadier"``: it rests on all samples of each group; ``"sharper"``: on one of each, drawn by the seed.
         seed: of this draw.
         nodes: the option of the rule ``"set"``.
+        enough: of a guarantee about answers that answers nothing: about how many samples like these would give answers.
         pools: of a guarantee within classes: the classes of each pool, by their ids; a pool of one has enough samples of its
             own.
     """
@@ -104,6 +105,7 @@ class GuaranteedThreshold:
     seed: int | None = None
     nodes: int | None = None
     pools: tuple[tuple[str, ...], ...] | None = None
+    enough: int | None = None
 
     @property
     def is_silent(self) -> bool:
@@ -169,10 +171,10 @@ class GuaranteedThreshold:
     def cost(self) -> str:
         """What the guarantee costs, in one sentence."""
         if self.is_silent:
-            return (
-                "It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or "
-                "calibrate on more samples."
-            )
+            more = "calibrate on more samples"
+            if self.enough is not None:
+                more += f": about {self.enough:,} like these would give answers"
+            return f"It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or {more}."
         share = f"It answers {100 * self.answered:.3g}% of the calibration samples below the root"
         if self.pools is not None:
             return f"{share}."
@@ -288,6 +290,8 @@ class GuaranteedThreshold:
             values = {name: value for name, value in values.items() if name not in _OF_NEW_GROUPS}
         if self.nodes is None:
             del values["nodes"]
+        if self.enough is None:
+            del values["enough"]
         if self.pools is None:
             del values["pools"]
         else:
@@ -308,6 +312,7 @@ class GuaranteedThreshold:
             fields -= {"nodes"}
         if values.get("groups") != CLASS:
             fields -= {"pools"}
+        fields -= {"enough"} - set(values)
         if values.get("format") != _FORMAT or set(values) != fields | {"format"}:
             raise DataError(
                 f"A threshold record must have format {_FORMAT!r} and the keys {', '.join(sorted(fields))}. "
@@ -352,6 +357,7 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         "prefer": given["groups"] != "new" or given["prefer"] in PREFERENCES,
         "seed": given.get("seed") is None or isinstance(given["seed"], int),
         "hierarchy": isinstance(given["hierarchy"], str),
+        "enough": given.get("enough") is None or isinstance(given["enough"], int),
     }
     return [name for name, fits in right.items() if not fits]
 
@@ -483,6 +489,9 @@ def guaranteed_threshold(
         elif by is not None:
             members, kind_of_groups = _members(by, len(outcomes)), "given"
         thresholds = _thresholds(bound, outcomes, members)
+    enough = None
+    if groups is None and by is None and thresholds[None] > 1:
+        enough = bound.enough(outcomes)
     answered = sum(int((outcomes.answered[members[name]] >= t).sum()) for name, t in thresholds.items())
     return GuaranteedThreshold(
         rule=rule,
@@ -502,6 +511,7 @@ def guaranteed_threshold(
         prefer=None if groups is None else prefer,
         seed=seed if prefer == "sharper" else None,
         nodes=nodes,
+        enough=enough,
     )
 
 
