@@ -174,7 +174,8 @@ class GuaranteedThreshold:
             more = "calibrate on more samples"
             if self.enough is not None:
                 more += f": about {self.enough:,} like these would give answers"
-            return f"It answers nothing: of the surest answers too many are false, or too few are known. Ask for less, or {more}."
+            why = "of the surest answers too many are false, or too few are known"
+            return f"It answers nothing: {why}. Ask for less, or {more}."
         share = f"It answers {100 * self.answered:.3g}% of the calibration samples below the root"
         if self.pools is not None:
             return f"{share}."
