@@ -8,7 +8,7 @@ At most 5% of new samples may get a false answer, on average over calibrations. 
 of a third of them are new, and nobody says which recording a syllable is from. `birds`: ResNet-50 features of CUB-200, a third
 of the photos new; the others come in bursts of three, made by noise (the cosine of two shots of a photo is about 0.9).
 `groceries`: photos of the Grocery Store Dataset (github.com/marcusklasson/GroceryStoreDataset), whose training photos come in
-real bursts and whose test photos were taken elsewhere; groceries.npz holds features of EfficientNet-Lite0: x, part ("train",
+real bursts and whose test photos are apart from these; groceries.npz holds features of EfficientNet-Lite0: x, part ("train",
 "val" or "test"), fine and coarse (names).
 
 Held out are 30% of the labelled samples: at random, or by `hace.fitting.place_of_use.split_for`; guarantees rest on all of

@@ -7,7 +7,7 @@ first limit at which held-out samples are hardly nearer to the training samples 
 Kolmogorov and Smirnov). What is then less similar than new samples is drawn less often
 (:func:`hace.decisions.nearness.samples_like`).
 
-Average linkage because single linkage runs together, so that what it holds out is an odd part of a label;
+Average linkage because single linkage runs together and stays further from new samples; complete linkage did about as well.
 `benchmarks/new_photos.py` shows how often guarantees then hold, and what they cost. Groups that the user named are neither cut
 nor joined.
 """
