@@ -742,3 +742,49 @@ def test_what_other_tools_cannot_show(place: Path, tmp_path: Path, capfd: pytest
     assert "--to label-studio must come with whole images. Got boxes" in capfd.readouterr().err
     assert cli.main([*words, "--to", "csv"]) == 0
     assert "00.png," in capfd.readouterr().out
+
+
+def test_which_to_label_next(
+    place: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for folder in ("pool", "tables"):
+        (tmp_path / folder).mkdir()
+    for i in range(5):
+        shutil.copy(place / "images" / f"{i:02d}.png", tmp_path / "pool" / f"{i:02d}.png")
+    (tmp_path / "pool" / "broken.png").write_bytes(b"no image")
+    out = tmp_path / "tables" / "next.csv"
+    assert cli.main(["next", str(place / "probe"), "pool", "--budget", "3", "--out", "tables/next.csv"]) == 0
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    margins = [float(row["margin"]) for row in rows]
+    assert len({row["path"] for row in rows}) == 3
+    assert margins == sorted(margins)
+    h = read_run(place / "probe").hierarchy
+    assert all(row["class"] in h.leaves for row in rows)
+    shown = capfd.readouterr().err
+    assert "3 of 5 samples to label next" in shown
+    assert "1 of 6 images cannot be read" in shown
+    # The table is a list of photos: the same samples as tasks to annotate.
+    words = [
+        "predict",
+        str(place / "probe"),
+        str(out),
+        "--to",
+        "label-studio",
+        "--out",
+        str(tmp_path / "tasks.json"),
+    ]
+    assert cli.main(words) == 0
+    tasks = json.loads((tmp_path / "tasks.json").read_text())
+    assert {Path(task["data"]["image"]).name for task in tasks} == {Path(row["path"]).name for row in rows}
+
+
+def test_next_of_features(strange: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["next", str(strange / "probe"), str(strange / "new.npy"), "--budget", "4"]) == 0
+    lines = capfd.readouterr().out.splitlines()
+    assert lines[0] == "sample,class,margin"
+    assert len(lines) == 5
+    assert cli.main(["next", str(strange / "probe"), str(strange / "new.npy"), "--budget", "0"]) == 2
+    assert "budget must be" in capfd.readouterr().err
+    assert cli.main(["next", str(strange / "probe"), "--budget", "3"]) == 2
+    assert "hace next must have a POOL" in capfd.readouterr().err

@@ -73,6 +73,7 @@ COMMANDS = (
     Command(
         "serve", USE, "try a model in the browser, or use it as an API", "--device, or the size of the model"
     ),
+    Command("next", USE, "which samples to label next", "--batch-size, or the size of the pool"),
     Command("evaluate", USE, "compute all metrics for any model's scores", "the rows per file"),
     Command("export", USE, "write a finished run as one file", "the size of the model"),
     Command(
