@@ -25,6 +25,7 @@ MEASURED = (
     "docs/groups.md",
     "docs/guarantees.md",
     "docs/hierarchy.md",
+    "docs/labels.md",
     "docs/paper.md",
     "docs/performance.md",
     "docs/serve.md",
