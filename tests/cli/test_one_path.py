@@ -89,7 +89,7 @@ def test_without_held_out_samples_messages_name_what_works(
 
 
 def test_a_run_and_its_file_answer_alike_under_any_name(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A folder, the link `latest`, and the .hace file of `hace export`: each command takes each."""
     write_features(tmp_path, apart=1.0)
@@ -101,17 +101,18 @@ def test_a_run_and_its_file_answer_alike_under_any_name(
     test = held["split"] == "test"
     np.savez("test.npz", X=held["X"][test], y=held["y"][test])
     answers, reports, checks = set(), [], set()
-    capsys.readouterr()
+    capfd.readouterr()
     for model in (folder, "runs/latest", "m.hace"):
         assert main(f"predict {model} new.npy --accuracy 0.9 --top-k 1 --to jsonl".split()) == 0
-        answers.add(tuple(json.loads(line)["answer"]["id"] for line in capsys.readouterr().out.splitlines()))
+        answers.add(tuple(json.loads(line)["answer"]["id"] for line in capfd.readouterr().out.splitlines()))
         assert main(f"evaluate {model} --samples test.npz --accuracy 0.9 --json".split()) == 0
-        reports.append(json.loads(capsys.readouterr().out)["guarantee"]["measured"])
+        reports.append(json.loads(capfd.readouterr().out)["guarantee"]["measured"])
         assert main(f"check {model} test.npz --accuracy 0.9".split()) == 0
-        checks.add(capsys.readouterr().out)
+        checks.add(capfd.readouterr().out)
         assert main(f"calibrate {model} --samples test.npz --accuracy 0.9 --out c.json".split()) == 0
+        assert "calibrate: 400/400 samples" in capfd.readouterr().err
         assert model_document(Predictor.from_run(model))["guarantees"]
-        capsys.readouterr()
+        capfd.readouterr()
     assert len(answers) == len(checks) == 1
     assert reports[1] == reports[0]
     assert reports[2] == pytest.approx(reports[0])

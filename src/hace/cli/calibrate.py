@@ -129,13 +129,15 @@ def calibrate(
             raise ConfigError(
                 "--for must come with a model of `hace fit`, which knows its training samples. Got a run."
             )
+        from hace.lab.runs.process import progress
         from hace.lab.serve.calibrate_run import calibrate_run
         from hace.lab.serve.load_run import open_finished
 
         path = out or Path(run) / "calibration.json"
         how |= {"split": split, "device": device, "data": samples, "checkpoint": checkpoint, "coarse": coarse}
         how |= restrictions.on(open_finished(run).hierarchy)
-        calibration = calibrate_run(run, root=data_root, out=out, **how)
+        with progress("calibrate", "samples") as start:
+            calibration = calibrate_run(run, root=data_root, out=out, progress=start, **how)
     if as_json:
         print(json.dumps(calibration.to_dict(), indent=2, ensure_ascii=False, allow_nan=False))
     else:
@@ -159,11 +161,13 @@ def calibrate_model(
         raise ConfigError(f"--samples must be given to calibrate {model}: it holds no samples.")
     from hace.fitting.inputs import labelled_split
     from hace.fitting.model import is_fitted
+    from hace.lab.runs.process import progress
 
     predictor = ExportedPredictor(model)
     labelled = labelled_split(samples, predictor.hierarchy)
     how |= _similarities(model, labelled, place, how)
-    scored = predictor.labelled_scores(labelled)
+    with progress("calibrate", "samples") as start:
+        scored = predictor.labelled_scores(labelled, start)
     calibration = predictor.calibrate(
         labelled, split=samples.name, scored=scored, **how, **restrictions.on(predictor.hierarchy)
     )

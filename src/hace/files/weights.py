@@ -221,9 +221,11 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
     problems = _misfits(model, own, state)
     if problems:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
+        remedy = "Give weights of this architecture, or the architecture of these weights with --model."
+        if _differ_in_names(own, state):
+            remedy = "The same tensors have other names here: docs/data.md, 'Weights under other names', shows how to rename them."
         raise FormatError(
-            f"{path} does not fit the model: {'; '.join(problems[:SHOWN_KEYS])}{more}. "
-            "Give weights of this architecture, or the architecture of these weights with --model."
+            f"{path} does not fit the model: {'; '.join(problems[:SHOWN_KEYS])}{more}. {remedy}"
         )
     model.load_state_dict({key: state[key] for key in own})
 
@@ -239,6 +241,12 @@ def _translated(model: nn.Module, state: dict[str, Tensor], path: str | Path) ->
         raise FormatError(
             f"{path} does not hold weights of a {type(model).__name__}: {first_line(error)}"
         ) from error
+
+
+def _differ_in_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
+    """Whether as many tensors of each shape are in a file as in a model."""
+    shapes = [sorted(tuple(tensor.shape) for tensor in tensors.values()) for tensors in (own, state)]
+    return shapes[0] == shapes[1]
 
 
 def _misfits(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -68,6 +68,7 @@ def calibrate_run(
     pool: str | None = None,
     subset: Sequence[str] | None = None,
     prior: Mapping[str, float] | None = None,
+    progress: Callable[[int, int], Callable[[int], object]] | None = None,
 ) -> Calibration:
     """Calibrate a finished run on samples it was not trained on, and write calibration.json into it.
 
@@ -85,6 +86,7 @@ def calibrate_run(
         coarse: What becomes of samples labelled above the leaves: "drop", or "count": an answer below such a label counts as
             false, which is the safe reading. "auto" drops them from samples that the run held out, and counts others.
         out: Where to write the calibration instead.
+        progress: Called with the number of samples and 0; what it returns is called with the samples of every batch.
         pool, subset, prior: As of :func:`calibrate_scores`. Groups are those of the data, where they have any.
 
     Raises:
@@ -112,8 +114,13 @@ def calibrate_run(
     used = np.arange(len(scored.samples)) if count else scored.samples.leaf_only()
     groups = scored.samples.groups
     view = ScoreView(scored.loss, scored.hierarchy, temperature=1.0)
+    step = progress(len(scored.samples), 0) if progress is not None else lambda count: None
+    scores = []
+    for z in scored.outputs():
+        scores.append(view(z))
+        step(len(z))
     calibration = calibrate_scores(
-        torch.cat([view(z) for z in scored.outputs()])[used],
+        torch.cat(scores)[used],
         scored.samples.nodes[used],
         scored.hierarchy,
         accuracy,

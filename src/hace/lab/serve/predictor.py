@@ -10,7 +10,7 @@ which is rebuilt as `hace features` recorded it: the same model, weights, poolin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -53,6 +53,9 @@ from hace.losses.hace import CrossEntropyLoss, HCELoss
 if TYPE_CHECKING:
     import pandas as pd
 
+Start = Callable[
+    [int, int], Callable[[int], object]
+]  # from a total and 0 to what is called with each batch's samples
 _ROWS = 1024  # features per batch
 _IMAGES = 64  # images per batch of an exported file
 SHOWN = 20  # broken images
@@ -412,13 +415,20 @@ class Predictor:
         for names, images, broken in batches:
             yield names, self.nothing() if images is None else vision.outputs(images), broken
 
-    def scores(self, given: ImageList | FeatureRows) -> tuple[Tensor, str]:
-        """Scores (M, C) before any temperature, and what their columns are: "leaves" or "nodes"."""
+    def scores(self, given: ImageList | FeatureRows, progress: Start | None = None) -> tuple[Tensor, str]:
+        """Scores (M, C) before any temperature, and what their columns are: "leaves" or "nodes".
+
+        Args:
+            given: Samples, opened by :meth:`inputs`.
+            progress: Called with their number and 0; what it returns is called with the samples of every batch.
+        """
+        step = progress(len(given), 0) if progress is not None else lambda count: None
         view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
         scores, broken = [view(self.nothing())], []
         for _, z, unread in self._outputs(given, None, 0):
             scores.append(view(z))
             broken += unread
+            step(len(z) + len(unread))
         if broken:
             raise DataError(broken_message(broken, len(given)))
         return torch.cat(scores), view.outputs
@@ -599,7 +609,7 @@ class ExportedPredictor(Predictor):
             return None
         return deepest_labelled(np.array(record["seen"], dtype=np.int64), self.hierarchy)
 
-    def labelled_scores(self, samples: Split) -> tuple[Tensor, str]:
+    def labelled_scores(self, samples: Split, progress: Start | None = None) -> tuple[Tensor, str]:
         """:meth:`scores` of labelled samples."""
         if isinstance(samples, Features):
             given: Any = as_inputs(np.asarray(samples.x))
@@ -611,7 +621,7 @@ class ExportedPredictor(Predictor):
             raise ConfigError(
                 f"Samples must be features, photos on disk or texts. Got {type(samples).__name__}."
             )
-        return self.scores(given)
+        return self.scores(given, progress)
 
     def calibrate(
         self,
