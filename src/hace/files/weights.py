@@ -14,6 +14,7 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -30,6 +31,7 @@ from hace.files.writing import write_whole
 MAX_RECORDS = 200_000
 MAX_LINE = 300
 SHOWN_KEYS = 3
+_OF_CLASSIFIER = 2  # tensors: weight and bias
 # Bytes of JSON in a .safetensors file: names, types and shapes of about 100,000 tensors.
 _MAX_HEADER = 1 << 24
 _LEGACY_PICKLES = 5  # magic number, protocol, system, the object, the storages' keys
@@ -223,7 +225,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
         remedy = "Give weights of this architecture, or the architecture of these weights with --model."
         if _differ_in_names(own, state):
-            remedy = "The same tensors have other names here: docs/data.md, 'Weights under other names', shows how to rename them."
+            remedy = "The same tensors have other names here. Rename them as docs/data.md, 'Weights under other names', shows."
         raise FormatError(
             f"{path} does not fit the model: {'; '.join(problems[:SHOWN_KEYS])}{more}. {remedy}"
         )
@@ -244,9 +246,9 @@ def _translated(model: nn.Module, state: dict[str, Tensor], path: str | Path) ->
 
 
 def _differ_in_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
-    """Whether as many tensors of each shape are in a file as in a model."""
-    shapes = [sorted(tuple(tensor.shape) for tensor in tensors.values()) for tensors in (own, state)]
-    return shapes[0] == shapes[1]
+    """Whether a file has all tensors of a model, by their shapes, under other names; it may have a classifier besides."""
+    wanted, given = (Counter(tuple(tensor.shape) for tensor in tensors.values()) for tensors in (own, state))
+    return not wanted - given and sum(given.values()) <= sum(wanted.values()) + _OF_CLASSIFIER
 
 
 def _misfits(model: nn.Module, own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> list[str]:
