@@ -14,7 +14,6 @@ import tarfile
 import warnings
 import zipfile
 from collections import Counter
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
