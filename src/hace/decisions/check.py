@@ -245,13 +245,13 @@ def highest_rate(bound: RiskBound, units: int, delta: float) -> float:
         middle = (low + high) / 2
         low, high = (
             (low, middle)
-            if _chance_of_so_little(allowed, units, middle, bound.most == 1) <= delta
+            if chance_of_so_little(allowed, units, middle, bound.most == 1) <= delta
             else (middle, high)
         )
     return min(high, 1 - 1e-9)
 
 
-def _chance_of_so_little(total: float, units: int, mean: float, whole: bool) -> float:
+def chance_of_so_little(total: float, units: int, mean: float, whole: bool) -> float:
     """At most this is the probability that independent losses from 0 to 1 of this mean sum to the total or less.
 
     Exact where losses are 0 or 1, else the bound of Hoeffding and Bentkus (Bates et al. 2021).
