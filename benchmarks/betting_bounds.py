@@ -4,8 +4,8 @@
 
 Groups of 1 to 10 samples as `group_guarantees.py` draws them. The guarantee: at most 20% of a new group's samples get a false
 answer, on average over groups, with probability 0.9. "answered" is the share of new samples with an answer, "false" the mean
-share of false ones over 2,000 new groups, "broken" the share of calibrations in which that is above 20%; it must be at most 10%.
-"""
+share of false ones over 2,000 new groups, "broken" the share of calibrations in which that is above 20%, which must be at most
+10%.
 """
 
 from __future__ import annotations

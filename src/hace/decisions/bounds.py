@@ -47,8 +47,9 @@ answer in a large group may cost most of what is allowed. One random sample of e
 its loss has the mean loss of its group as its expectation, and G + 1 such samples, one of each group, are exchangeable, so
 E[L_new(t)] <= alpha holds for the threshold of these G samples alone (Dunn, Wasserman and Ramdas 2023, who draw one sample per
 group). "sharper" does this, with a seed. It answers more where alpha (G + 1) is not far above 1; its threshold depends on the
-draw, so single calibrations vary more. "steadier" takes all samples. The median threshold of many draws would be steady too,
-but holds only for twice the guaranteed loss: where L_new is lost at the median, it is lost in at least half of the draws.
+draw, so single calibrations vary more. "steadier" takes all samples. The test is linear in the losses, so its average over all
+draws is that of mean losses: "steadier" is the derandomised form. The median threshold of many draws would be steady too, but
+holds only for twice the guaranteed loss: where L_new is lost at the median, it is lost in at least half of the draws.
 
 References: Angelopoulos et al. 2022, "Conformal Risk Control"; Bates et al. 2021, "Distribution-Free, Risk-Controlling
 Prediction Sets"; Waudby-Smith and Ramdas 2024, "Estimating Means of Bounded Random Variables by Betting"; Geifman and El-Yaniv
