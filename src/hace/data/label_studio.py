@@ -358,6 +358,8 @@ def _node_of_path(h: Hierarchy, path: tuple[str, ...], source: Path) -> str:
 
 def _above_all(h: Hierarchy, nodes: Sequence[str]) -> str | None:
     """The deepest node at or above all of several, those above others left out; None where there is none."""
+    if len(nodes) == 1:
+        return nodes[0]
     lines = {node: h.path(node) for node in nodes}
     lowest = [v for v in lines if not any(v in lines[w] for w in lines if w != v)]
     shared = set(lines[lowest[0]]).intersection(*(lines[v] for v in lowest))
