@@ -151,3 +151,20 @@ def test_after_a_new_calibration_the_file_of_a_fit_and_its_page_are_new(
     assert main("predict f.hace new.npy --accuracy 0.9 --out a.csv".split()) == 0
     assert BROKEN not in capsys.readouterr().err
     assert hace.load("f.hace").predict(np.load("new.npy"), accuracy=0.9).answer.notna().any()
+
+
+def test_the_page_of_a_table_names_its_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    y = np.tile(["husky", "beagle", "persian"], 60)
+    rows = [
+        f"{9 * (name == 'husky') + a:.2f},{9 * (name == 'beagle') + b:.2f},{name}"
+        for name, a, b in zip(y, *rng.normal(size=(2, 180)), strict=True)
+    ]
+    (tmp_path / "dogs.csv").write_text("\n".join(["length,mass,species", *rows]) + "\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HACE_CACHE", str(tmp_path / "cache"))
+    assert main(["fit", "dogs.csv"]) == 0
+    assert model_document(Predictor.from_run("dogs.hace"))["input"] == {
+        "features": 2,
+        "names": ["length", "mass"],
+    }

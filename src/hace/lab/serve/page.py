@@ -59,7 +59,10 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
     guarantees = calibration.thresholds if calibration and plain else []
     return {
         "kinds": predictor.kinds,
-        "input": {"features": predictor.width if "features" in predictor.kinds else None},
+        "input": {
+            "features": predictor.width if "features" in predictor.kinds else None,
+            "names": predictor.feature_names if "features" in predictor.kinds else None,
+        },
         "outputs": ScoreView(predictor.loss, h, restricted=True).outputs,
         "classes": h.num_leaves,
         "nodes": h.num_nodes,

@@ -495,6 +495,11 @@ class Predictor:
         return [*([("texts" if self.reads_text else "images")] if known else []), "features"]
 
     @property
+    def feature_names(self) -> list[str] | None:
+        """The names of the features, in order; None where they have none."""
+        return None
+
+    @property
     def width(self) -> int:
         """The number of features, for models that take them."""
         assert not isinstance(self.model, Trained)
@@ -583,6 +588,11 @@ class ExportedPredictor(Predictor):
     def kinds(self) -> list[str]:
         """What it takes."""
         return [*(["texts"] if self.reads_text else []), self.document["input"]["name"]]
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        """The names of the features, in order; None where they have none."""
+        return (self.document.get("estimator") or {}).get("feature_names")
 
     @property
     def width(self) -> int:

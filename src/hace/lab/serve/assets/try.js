@@ -516,7 +516,8 @@ async function start() {
   $("typed").open = !kinds.includes("images");
   $("typed").querySelector("summary").textContent = texts ? "Text" : "Features";
   $("typed").querySelector("label").textContent = texts ? "One text per line" : "Rows of numbers";
-  $("valuesHint").textContent = texts ? "Several lines make a table." : `${width} numbers per line; several lines make a table.`;
+  const names = model.input.names && model.input.names.length <= 20 ? `: ${model.input.names.join(", ")}` : "";
+  $("valuesHint").textContent = texts ? "Several lines make a table." : `${width} numbers per line${names}; several lines make a table.`;
   const languages = [...new Set(tree.nodes.flatMap((n) => Object.keys(n.names || {})))];
   $("languages").hidden = !languages.length;
   $("language").append(element("option", "as in the hierarchy", { value: "" }), ...languages.map((l) => element("option", l, { value: l })));
