@@ -5,18 +5,22 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from PIL import Image
 
 import hace
 from hace import cli
+from tests.backbone_files import VIT, save_weights
 from tests.fitting.test_fit import NEW, TRUTH, table
 
 
@@ -93,6 +97,49 @@ def test_export_takes_the_file(folder: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture(scope="module")
+def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Data of every kind that cannot be learned from."""
+    folder = tmp_path_factory.mktemp("bad")
+    data, one = table(), table()[table().species == "kittiwake"]
+    data.to_csv(folder / "birds.csv", index=False)
+    one.to_csv(folder / "one.csv", index=False)
+    data.assign(m2=data.m2.mask(np.arange(360) < 3)).to_csv(folder / "nan.csv", index=False)
+    (folder / "tree.csv").write_text(
+        "parent,child\ngulls,herring gull\nterns,arctic tern\n", encoding="utf-8"
+    )
+    texts = pd.DataFrame(
+        {"text": ["a gull over the sea", "a tern on the ice"] * 10, "label": ["x", "y"] * 10}
+    )
+    texts.assign(label="x").to_csv(folder / "one-text.csv", index=False)
+    texts.assign(text=["", *texts.text[1:]]).to_csv(folder / "empty-text.csv", index=False)
+    texts.to_csv(folder / "texts.csv", index=False)
+    (folder / "empty").mkdir()
+    for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
+        for i in range(3):
+            path = folder / "photos" / name / f"{i}.png"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            Image.new("RGB", (32, 32), colour).save(path)
+            (folder / "broken" / name).mkdir(parents=True, exist_ok=True)
+            (folder / "broken" / name / f"{i}.png").write_bytes(b"not a photo")
+    shutil.copytree(folder / "photos" / "red", folder / "one-photo" / "red")
+    save_weights(VIT, folder / "vit.safetensors", num_classes=0)
+    x = NEW.copy()
+    cells(x, ["T cell"] * len(x)).write_h5ad(folder / "one.h5ad")
+    cells(x, list(TRUTH[:, 2]), column="batch").write_h5ad(folder / "nameless.h5ad")
+    cells(x, list(TRUTH[:, 2])).write_h5ad(folder / "cells.h5ad")
+    x[5, 2] = np.nan
+    cells(x, list(TRUTH[:, 2])).write_h5ad(folder / "nan.h5ad")
+    return folder
+
+
+def cells(x: np.ndarray, names: list[str], column: str = "cell_type") -> Any:
+    """An AnnData with a column of labels."""
+    anndata = pytest.importorskip("anndata")
+    return anndata.AnnData(x, obs=pd.DataFrame({column: names}, index=[f"cell {i}" for i in range(len(x))]))
+
+
+WITH_VIT = ["--model", VIT, "--checkpoint", "vit.safetensors"]
 BAD = [
     (["birds.csv", "--out", "birds.pt"], "--out must end in .hace"),
     (["birds.csv", "--out", "no/such/birds.hace"], "the folder .*no/such does not exist"),
@@ -100,31 +147,40 @@ BAD = [
     (["nothing.csv"], "There is no nothing.csv"),
     (["birds.csv", "--label", "specis"], "label must be a column of birds.csv.*Did you mean 'species'"),
     (["birds.csv", "--model", "resnet18"], "model and checkpoint must come with photos or texts"),
+    (["birds.csv", "--hierarchy", "tree.csv"], "240 of 360 are not; the first is 'common gull'"),
     (["one.csv"], "Labels must be of two classes or more"),
     (["nan.csv"], "Features must be finite. 3 of 360 samples hold NaN"),
     (["empty"], "must hold photos, in folders named after what they show"),
+    (["one-photo", *WITH_VIT], "two classes or more"),
+    (
+        ["photos", "--hierarchy", "tree.csv", *WITH_VIT],
+        "photos/blue: the folder must be a class of the hierarchy",
+    ),
+    (["broken", *WITH_VIT], "broken: images must be readable. None of 6 is"),
+    (["one-text.csv", "--model", "tfidf"], "two classes or more"),
+    (["empty-text.csv", "--model", "tfidf"], "'text' must not be empty. 1 rows are; the first is 0"),
+    (["texts.csv", "--hierarchy", "tree.csv", "--model", "tfidf"], "'x'"),
+    (["one.h5ad"], "two classes or more"),
+    (["nameless.h5ad"], "obs must have a column of cell types. Got 'batch'"),
+    (["cells.h5ad", "--hierarchy", "tree.csv"], "'(common|kitti|sandwich)"),
+    (["nan.h5ad"], "Features must be finite. 1 of 120 samples hold NaN"),
 ]
 
 
-@pytest.mark.parametrize(("arguments", "words"), BAD, ids=[" ".join(a) for a, _ in BAD])
+@pytest.mark.parametrize(("arguments", "words"), BAD, ids=[" ".join(a[:3]) for a, _ in BAD])
 def test_bad_input_is_one_message_and_nothing_half_written(
     arguments: list[str],
     words: str,
-    tmp_path: Path,
+    bad: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    data = table()
-    data.to_csv("birds.csv", index=False)
-    data[data.species == "kittiwake"].to_csv("one.csv", index=False)
-    data.assign(m2=data.m2.mask(np.arange(360) < 3)).to_csv("nan.csv", index=False)
-    Path("empty").mkdir()
-    before = sorted(path.name for path in tmp_path.iterdir())
+    monkeypatch.chdir(bad)
+    before = sorted(path.name for path in bad.rglob("*"))
     assert cli.main(["fit", *arguments]) == 2
     message = capsys.readouterr().err
     assert re.search(words, " ".join(message.split())), message
-    assert sorted(path.name for path in tmp_path.iterdir()) == before
+    assert sorted(path.name for path in bad.rglob("*")) == before
 
 
 def test_duplicate_rows_stay_together_and_are_reported(

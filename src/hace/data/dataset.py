@@ -139,6 +139,10 @@ def without_broken(data: Dataset[Samples], known: Container[bytes] = ()) -> Data
             problems = dict(zip(unknown, pool.map(partial(_problem, samples), unknown), strict=True))
             readable = [i for i in range(len(samples)) if problems.get(i) is None]
             broken += [problem for problem in problems.values() if problem is not None]
+            if not readable:
+                raise DataError(
+                    f"{data.name}: images must be readable. None of {len(samples):,} is. {broken[-1]}"
+                )
             splits[name] = samples if len(readable) == len(samples) else samples.select(readable)
     return replace(data, splits=splits, broken=tuple(broken)) if broken else data
 

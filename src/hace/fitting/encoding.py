@@ -18,7 +18,7 @@ import torch
 from hace.data import Dataset, Samples
 from hace.data.dataset import without_broken
 from hace.data.own_lists import Texts
-from hace.errors import ConfigError, DataError, FormatError
+from hace.errors import ConfigError, FormatError
 from hace.files.hashes import cache_folder
 from hace.files.weights import fill, weights_hash
 from hace.fitting.inputs import Given
@@ -119,8 +119,6 @@ def encoded(
         if whole.broken:
             readable = set(whole.splits[_SPLIT].names)
             rows = np.array([i for i, name in enumerate(names) if name in readable], dtype=np.int64)
-            if not len(rows):
-                raise DataError(f"Photos must be readable. None of {len(names):,} is. {whole.broken[0]}")
             note = f"{len(whole.broken):,} of {len(names):,} photos cannot be read and are left out: {whole.broken[0]}"
             given, dataset = given.rows(rows), whole
             notes = (*notes, note)
