@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hace.files.allocator import keep_freed_memory
-
 
 def demo(*, out: Path = Path("hace-demo")) -> None:
     """Draw photos of 65 species of creatures, half of them labelled with their family alone, and fit a model: which loss, how
@@ -21,6 +19,8 @@ def demo(*, out: Path = Path("hace-demo")) -> None:
     Args:
         out: Folder of photos, model and page.
     """
+    from hace.lab.runs.process import keep_freed_memory
+
     keep_freed_memory()
     from hace.fitting.demo import make_demo
     from hace.fitting.progress import Display

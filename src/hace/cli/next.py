@@ -10,7 +10,6 @@ from typing import Annotated, Any
 from hace.cli.engine import more
 from hace.cli.options import Checkpoint, Device
 from hace.errors import ConfigError
-from hace.files.allocator import keep_freed_memory
 
 
 def next(
@@ -45,6 +44,8 @@ def next(
         seed: Random seed of the choice.
         batch_size: Samples at once.
     """
+    from hace.lab.runs.process import keep_freed_memory
+
     keep_freed_memory()
     from hace.files.documents import write_rows
     from hace.files.writing import atomic_path, writing
