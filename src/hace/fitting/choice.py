@@ -34,7 +34,6 @@ from hace.metrics.intervals import Interval, interval
 DROP, USE = "drop", "balanced"
 _MOST_CACHED = 20  # choices in the cache
 _VERSION = 2  # of what the cache holds; bump it when results change
-MOST = 20_000  # samples that a choice looks at: more would not change it
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +98,8 @@ def choose(
     """
     coarse = bool((hierarchy.labels[nodes] < 0).any())
     flat = hierarchy.num_nodes == hierarchy.num_leaves
-    rows = _looked_at(len(nodes), seed)
-    x, nodes = (x, nodes) if len(rows) == len(nodes) else (x[rows], nodes[rows])
-    groups = None if together is None else together[rows]
-    fold = folds_of(nodes, hierarchy, groups, seed)
-    cross = CrossValidation(x, nodes, hierarchy, fold, groups, on_fit)
+    fold = folds_of(nodes, hierarchy, together, seed)
+    cross = CrossValidation(x, nodes, hierarchy, fold, together, on_fit)
     known = Judgements(cache, x, nodes, hierarchy, fold)
 
     def tried(advice: Advice, how: str) -> Trial:
@@ -112,10 +108,10 @@ def choose(
 
     ways = (DROP, USE) if coarse else (DROP,)
     trials = [tried(advice, how) for how in ways for advice in (ADVICE[:1] if flat else ADVICE)]
-    chosen = simplest(trials, groups)
+    chosen = simplest(trials, together)
     if coarse and chosen.coarse == USE:
         trials.append(tried(chosen.advice, "cautious"))
-        chosen = simplest(trials, groups)
+        chosen = simplest(trials, together)
     best = max(trials, key=lambda trial: trial.judged.accuracy)
     with_, without = (_best_of(trials, how) for how in (USE, DROP))
     return Choice(
@@ -123,8 +119,8 @@ def choose(
         tuple(trials),
         10.0**chosen.judged.exponent / cross.scale**2,
         chosen.judged.temperature,
-        _difference(best, trials[0], groups),
-        _difference(with_, without, groups) if with_ is not None and without is not None else None,
+        _difference(best, trials[0], together),
+        _difference(with_, without, together) if with_ is not None and without is not None else None,
         len(nodes),
     )
 
@@ -146,13 +142,6 @@ def _best_of(trials: list[Trial], coarse: str) -> Trial | None:
 
 def _difference(first: Trial, second: Trial, groups: np.ndarray | None) -> Interval:
     return interval(second.judged.behind(first.judged)[None], groups=groups)
-
-
-def _looked_at(samples: int, seed: int) -> IntArray:
-    """The samples that choose: all, or of many a random part."""
-    if samples <= MOST:
-        return np.arange(samples)
-    return np.sort(np.random.default_rng([seed, samples]).permutation(samples)[:MOST])
 
 
 # --- a choice that was stopped goes on

@@ -24,17 +24,19 @@ from hace.data.split import Split
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.arrays import Parquet
 from hace.files.documents import read_json, read_rows
-from hace.files.reading import optional
+from hace.files.reading import max_memory, optional
 from hace.fitting import tables
 from hace.fitting.labels import labels_of, within_labels
 from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
+from hace.linear.features import RowsOnDisk
 
 FEATURE_FILES = (".npz", ".safetensors")
 TABLE_FILES = (".csv", ".tsv", ".parquet")
 CELL_TYPES = ("cell_type", "celltype", "cell_ontology_class", "cell_label", "annotation", "label", "labels")
-_ROWS = 65_536
+_ROWS = 65_536  # of a table that are read at once
+_AT_ONCE = 1_024  # features on disk that are checked at once
 
 
 @dataclass(frozen=True)
@@ -172,6 +174,9 @@ def _labelled(given: Given) -> Given:
 
 def _check_finite(given: Given) -> None:
     x = given.x.data if hasattr(given.x, "tocsr") else given.x
+    if isinstance(x, RowsOnDisk):
+        _check_finite_rows(given)
+        return
     if not x.size or np.isfinite(x.sum(dtype=np.float64)):
         return
     bad = ~np.isfinite(x) if x.ndim == 1 else ~np.isfinite(x).all(axis=1)
@@ -188,6 +193,15 @@ def _check_finite(given: Given) -> None:
     )
 
 
+def _check_finite_rows(given: Given) -> None:
+    """The same for rows on disk, a part at a time."""
+    for first in range(0, len(given), _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        _check_finite(
+            replace(given, x=np.asarray(given.x[part]), names=given.names[part], nodes=given.nodes[part])
+        )
+
+
 # --- arrays
 
 
@@ -201,7 +215,7 @@ def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     if hasattr(data, "detach"):
         data = data.detach().cpu().numpy()
     if not hasattr(data, "tocsr"):
-        data = np.asarray(data)
+        data = RowsOnDisk.of(np.asarray(data))
     else:
         data = data.tocsr()
     if data.dtype.kind not in "biuf":
@@ -358,7 +372,7 @@ def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> G
     named = columns.groups if isinstance(columns.groups, str) else None
     parts = feature_splits(read_feature_arrays(path, named), path, named)
     splits = np.repeat(list(parts), [len(part.y) for part in parts.values()])
-    x = np.concatenate([np.asarray(part.x, dtype=np.float32) for part in parts.values()])
+    x = _joined([part.x for part in parts.values()])
     labels = labels_of(np.concatenate([part.y for part in parts.values()]), hierarchy, f"{path.name}: labels")
     groups = [part.groups for part in parts.values() if part.groups is not None]
     grouped = np.concatenate(groups).astype(str) if len(groups) == len(parts) else None
@@ -372,6 +386,18 @@ def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> G
         groups=grouped,
         notes=labels.notes,
     )
+
+
+def _joined(parts: Sequence[Any]) -> Any:
+    """Features of one part after another: float32 in memory, or on disk where that would exceed HACE_MAX_MEMORY."""
+    if 4 * sum(x.shape[0] * x.shape[1] for x in parts) > max_memory():
+        return RowsOnDisk.joined(parts)
+    return np.concatenate([np.asarray(x, dtype=np.float32) for x in parts])
+
+
+def in_memory(x: Any) -> Any:
+    """Features as they are, or rows on disk read into memory."""
+    return np.asarray(x) if isinstance(x, RowsOnDisk) else x
 
 
 # --- photos and texts

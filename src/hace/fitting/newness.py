@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from hace.errors import HaceError
+from hace.fitting.inputs import in_memory
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above
@@ -71,7 +72,7 @@ def ask_about_new(
         if clf is None:
             continue
         truth = listed.truths[h.labels[nodes[here]]]
-        answer = clf.decide(x[here], accuracy=accuracy).nodes.numpy()
+        answer = clf.decide(in_memory(x[here]), accuracy=accuracy).nodes.numpy()
         depth = np.append(listed.hierarchy.depths, 0)[answer]
         said = (answer >= 0) & (depth > 0)
         true = said & is_above(listed.hierarchy, answer, truth)

@@ -16,7 +16,8 @@ from hace.decisions.nearness import Nearness
 from hace.errors import ConfigError, DataError
 from hace.fitting import encoding
 from hace.fitting.choice import cache_of_choices, choose
-from hace.fitting.inputs import Columns, Given, check_enough, read
+from hace.fitting.inputs import Columns, Given, check_enough, in_memory, read
+from hace.fitting.large import bounded, sample_of, some
 from hace.fitting.model import Model, Tested, new_features
 from hace.fitting.place_of_use import split_for
 from hace.fitting.progress import Display
@@ -24,6 +25,7 @@ from hace.fitting.splits import split_samples
 from hace.fitting.training import Training, View
 from hace.fitting.twins import SEQUENCE, TIME, grouped, together
 from hace.fitting.verdict import findings_of
+from hace.linear.features import RowsOnDisk
 
 Progress = Callable[[str, int], object]
 
@@ -115,6 +117,10 @@ def fit(
 
 def _place(new: Any, given: Given, encoder: encoding.Encoder | None, progress: Progress) -> np.ndarray:
     """The features of new samples."""
+    if isinstance(given.x, RowsOnDisk):
+        raise ConfigError(
+            f"new must come with features that fit into memory. Got {given.x.shape[0]:,} samples on disk. Set HACE_MAX_MEMORY."
+        )
     if hasattr(given.x, "tocsr"):
         raise ConfigError("new must come with dense features: similarity is not known between sparse ones.")
     progress("Features of new samples", 0)
@@ -147,31 +153,42 @@ def fitted(
         place = split_for(seen(new), seen(given.x), given.nodes, split, whole.groups, fixed)
         parts, kept_together = place.parts, place.groups
         given = replace(given, notes=(*place.notes, *given.notes))
-    view = View.of(given.x[parts.train], given.standardised)
-    x = view(given.x[parts.train])
-    groups = None if kept_together is None else kept_together[parts.train]
+    parts = bounded(parts, h, seed)
+    sample = sample_of(given, parts, kept_together, seed)
+    few = in_memory(sample.given.x[sample.parts.train])
+    view = View.of(few, given.standardised)
+    x = view(few)
     count = itertools.count(1)
     choice = choose(
         x,
-        given.nodes[parts.train],
-        h,
-        groups,
+        sample.given.nodes[sample.parts.train],
+        sample.given.hierarchy,
+        sample.groups,
         seed=seed,
         on_fit=lambda: progress("Choosing", next(count)),
         cache=cache_of_choices(),
     )
     progress("Training", 0)
-    near = None if hasattr(given.x, "tocsr") else Nearness.of(given.x[parts.train], view.divisor)
-    training = Training(given, parts, view, x, choice.temperature, near, new)
+    near = (
+        None
+        if hasattr(given.x, "tocsr")
+        else Nearness.of(in_memory(given.x[some(parts.train, given.x, seed)]), view.divisor)
+    )
+    asked = Training(sample.given, sample.parts, view, x, choice.temperature, near, new, seed=seed)
+    training = asked
+    if sample.given is not given:
+        x = view(given.x[parts.train])
+        training = Training(given, parts, view, x, choice.temperature, near, new, sample.share, seed)
+    training = training.noted(sample.note, training.why_streamed)
     clf = training.classifier(choice.chosen)
     baseline = None
     if len(parts.test) and not choice.is_flat:
         baseline = training.classifier(choice.flat)
     progress("Evaluating", 0)
-    findings = findings_of(training, choice, clf, baseline, seed, place)
+    findings = findings_of(training, asked, choice, clf, baseline, seed, place)
     tested = None
     if len(parts.test):
-        tested = Tested.of(clf, given.x[parts.test], given.nodes[parts.test])
+        tested = Tested.of(clf, in_memory(given.x[parts.test]), given.nodes[parts.test])
     if given.features is not None:
         clf.feature_names_in_ = np.array(given.features, dtype=object)
     return Model(clf, findings, encoder, tested)

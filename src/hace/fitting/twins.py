@@ -23,8 +23,9 @@ from scipy.sparse.csgraph import connected_components
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.fitting.inputs import Given
+from hace.fitting.large import shortened
 from hace.hierarchy.assembly import IntArray
-from hace.linear.selection import leading, spread
+from hace.linear.features import RowsOnDisk
 
 # Squared distance of near-copies, as a share of that of two samples drawn at random. Of photos it separates copies from others
 # by a wide gap; texts that mean the same are no copies, and rows of a table are copies only if they are equal.
@@ -103,10 +104,10 @@ def near_copies(given: Given) -> IntArray:
     if given.kind == "table" or x.shape[1] < _FEW_FEATURES:
         _, first = np.unique(np.asarray(x), axis=0, return_inverse=True)
         return first.ravel()
-    limit = 2 * spread(x) * _NEAR.get(given.kind, _EQUAL)
     labels = given.nodes if len(given) > _MOST else np.zeros(len(given), dtype=np.int64)
-    x = np.asarray(x, dtype=np.float32)
-    short = leading(x - x.mean(axis=0), _AXES)
+    x = x if isinstance(x, RowsOnDisk) else np.asarray(x, dtype=np.float32)
+    short, spread = shortened(x, _AXES)
+    limit = 2 * spread * _NEAR.get(given.kind, _EQUAL)
     pairs_by_label = [_pairs(x, short, rows, limit) for rows in _members(labels)]
     pairs = np.concatenate([pairs for pairs, _ in pairs_by_label])
     distance = np.concatenate([distances for _, distances in pairs_by_label])
@@ -147,8 +148,10 @@ def share_in_sequence(x: Any, nodes: IntArray) -> float:
     if hasattr(x, "tocsr"):
         return 0.0
     close, total = 0, 0
-    for rows in _members(nodes):
-        if len(rows) < _LEAST:
+    labels = _members(nodes)
+    for label in np.random.default_rng(len(nodes)).permutation(len(labels)).tolist():
+        rows = labels[label]
+        if len(rows) < _LEAST or total >= _MOST:
             continue
         rows = rows[: _MOST // 4]
         nearest = _nearest(np.asarray(x[rows], dtype=np.float32))
@@ -206,7 +209,7 @@ def _members(labels: IntArray) -> list[IntArray]:
     return np.split(order, np.flatnonzero(np.diff(labels[order])) + 1)
 
 
-def _pairs(x: np.ndarray, short: np.ndarray, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
+def _pairs(x: Any, short: np.ndarray, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
     """Pairs of rows (P, 2) within a limit, and their squared distances (P,): sought on few axes, measured on all."""
     part = short[rows]
     squares = np.square(part).sum(axis=1)
@@ -220,7 +223,7 @@ def _pairs(x: np.ndarray, short: np.ndarray, rows: IntArray, limit: float) -> tu
         near = np.stack([rows[start + i[later]], rows[start + j[later]]], axis=1)
         for first in range(0, len(near), _CHECKED):
             some = near[first : first + _CHECKED]
-            apart = np.square(x[some[:, 0]] - x[some[:, 1]]).sum(axis=1)
+            apart = np.square(np.asarray(x[some[:, 0]]) - np.asarray(x[some[:, 1]])).sum(axis=1)
             pairs.append(some[apart <= limit])
             distances.append(apart[apart <= limit])
     return np.concatenate(pairs), np.concatenate(distances)

@@ -21,6 +21,7 @@ from hace.fitting.evaluation import (
 )
 from hace.fitting.examples import drawn_examples
 from hace.fitting.findings import Findings
+from hace.fitting.inputs import in_memory
 from hace.fitting.newness import ask_about_new, left_out_turns
 from hace.fitting.place_of_use import PlaceOfUse
 from hace.fitting.splits import TEST
@@ -35,20 +36,31 @@ _COMPARED = 50  # samples of either kind, at least, whose similarities are compa
 
 def findings_of(
     training: Training,
+    asked: Training,
     choice: Choice,
     clf: HACEClassifier,
     baseline: HACEClassifier | None,
     seed: int,
     place: PlaceOfUse | None = None,
 ) -> Findings:
-    """All findings about a classifier; ``baseline``: flat cross-entropy, where something else was chosen; ``place``: of use."""
+    """All findings about a classifier.
+
+    Args:
+        training: what trained it.
+        asked: the samples that chose, which are asked about classes that are left out.
+        choice: what was chosen.
+        clf: the classifier.
+        baseline: flat cross-entropy, where something else was chosen.
+        seed: draws examples and classes to leave out.
+        place: where it will be used; None: unknown.
+    """
     given, parts = training.given, training.parts
     h = given.hierarchy
     tested, held = _right(training, clf, parts.test), _right(training, clf, parts.calibration)
     test_groups, held_groups = _groups(training, parts.test), _groups(training, parts.calibration)
     gain = choice.gain
     if baseline is not None and tested is not None:
-        flat = is_right(baseline, given.x[parts.test], given.nodes[parts.test])
+        flat = is_right(baseline, in_memory(given.x[parts.test]), given.nodes[parts.test])
         gain = gain_of(tested, flat, test_groups)
     accuracy, why = best_guarantee(clf) if len(parts.calibration) else (None, _NO_CALIBRATION)
     guarantee = None if accuracy is None else _judged(training, clf, accuracy)
@@ -77,7 +89,7 @@ def findings_of(
         curve=() if guarantee is None else _curve(training, clf),
         no_guarantee=why,
         broken=broken,
-        new=None if accuracy is None else _something_new(training, choice, accuracy, seed),
+        new=None if accuracy is None else _something_new(asked, choice, accuracy, seed),
         examples=_examples(training, clf, accuracy, seed),
         notes=(*given.notes, *parts.notes, *(() if likeness is None else (likeness.note,))),
     )
@@ -88,7 +100,7 @@ _NO_CALIBRATION = "Too few samples to hold some out: give more, or a validation 
 
 def _right(training: Training, clf: HACEClassifier, rows: IntArray) -> np.ndarray | None:
     given = training.given
-    return is_right(clf, given.x[rows], given.nodes[rows]) if len(rows) else None
+    return is_right(clf, in_memory(given.x[rows]), given.nodes[rows]) if len(rows) else None
 
 
 def _groups(training: Training, rows: IntArray) -> np.ndarray | None:
@@ -101,7 +113,7 @@ def _judged(training: Training, clf: HACEClassifier, accuracy: float) -> Guarant
     given, parts = training.given, training.parts
     rows = parts.test if len(parts.test) else parts.calibration
     groups = _groups(training, rows) if len(parts.test) else None
-    decided = clf.decide(given.x[rows], accuracy=accuracy)
+    decided = clf.decide(in_memory(given.x[rows]), accuracy=accuracy)
     return judge_guarantee(decided, given.nodes[rows], clf.guarantee(accuracy), groups)
 
 
@@ -172,7 +184,7 @@ def _examples(
     if not len(rows):
         return ()
     how: dict[str, Any] = {"threshold": 0.5} if accuracy is None else {"accuracy": accuracy}
-    return tuple(drawn_examples(given, rows, clf.decide(given.x[rows], **how), seed))
+    return tuple(drawn_examples(given, rows, clf.decide(in_memory(given.x[rows]), **how), seed))
 
 
 def _candidates(choice: Choice) -> tuple[dict[str, Any], ...]:

@@ -23,7 +23,7 @@ from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.linear import labels as reading
 from hace.linear.answering_classifier import AnsweringClassifier
-from hace.linear.features import LabelledFeatures, as_weights
+from hace.linear.features import LabelledFeatures, RowsOnDisk, as_weights
 from hace.linear.fit import fit_heads
 from hace.linear.heads import FittedHead, Optimization, Trial
 from hace.linear.lbfgs import converged_head
@@ -271,9 +271,23 @@ class HACEClassifier(AnsweringClassifier):
     def _checked(self, X: Any, y: Any, reset: bool) -> tuple[np.ndarray, np.ndarray]:
         known = self.hierarchy if isinstance(self.hierarchy, Hierarchy) else None
         reading.check_given(X, y, known)
+        if isinstance(X, RowsOnDisk):
+            return self._checked_rows(X, y, reset)
         X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
         check_classification_targets(y)
         return X, y
+
+    def _checked_rows(self, X: RowsOnDisk, y: Any, reset: bool) -> tuple[Any, np.ndarray]:
+        """Features on disk, which are checked as they are read."""
+        if self.optimizer == "lbfgs":
+            raise ConfigError(
+                "optimizer must be 'sgd' or 'adamw' for features on disk. Got 'lbfgs', which holds all samples in memory."
+            )
+        check_consistent_length(X, y)
+        check_classification_targets(y)
+        if reset:
+            self.n_features_in_ = X.shape[1]
+        return X, np.asarray(y)
 
     def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
         """Decide once what labels mean."""
