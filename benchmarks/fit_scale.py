@@ -34,7 +34,7 @@ RUN = "import sys; from hace.cli import main; sys.exit(main(sys.argv[1:]))"
 
 def tree_of(classes: int) -> Hierarchy:
     """Classes in groups of ten, in groups of ten."""
-    paths = [(f"order {i // 100}", f"group {i // EACH}", f"class {i}") for i in range(classes)]
+    paths = [(f"order {i // 100:03}", f"group {i // EACH:04}", f"class {i:05}") for i in range(classes)]
     return Hierarchy.from_paths(paths)
 
 
