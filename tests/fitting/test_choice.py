@@ -15,6 +15,7 @@ from hace.fitting.choice import Trial, choose, simplest
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.samples import with_advised_loss
 from hace.lab.study.presets import METHODS, PRESETS
+from hace.lab.study.processes import Processes
 from hace.linear.selection import USUAL, Candidate, CrossValidation, Judged, leading, spread, standard_error
 from hace.losses.advice import ADVICE, COARSE, FINE, MILD, SPECIFIC, WRONG, advised_for, recommended_loss
 from hace.losses.registry import LOSSES, loss_parameters
@@ -58,6 +59,26 @@ def test_the_standard_error_counts_groups() -> None:
     values = np.repeat([0.0, 1.0], 50)
     assert standard_error(values) == pytest.approx(0.05)
     assert standard_error(values, np.repeat(np.arange(10), 10)) == pytest.approx(0.5 / np.sqrt(10))
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_candidates_judged_side_by_side_are_the_same(tmp_path: Path, cached: bool) -> None:
+    x, nodes = blobs(300)
+    alone = choose(x, nodes, TREE, None)
+    cache = tmp_path if cached else None
+    with Processes(2) as pool:
+        together = choose(x, nodes, TREE, None, executor=pool, cache=cache)
+    assert together.chosen.advice is alone.chosen.advice
+    for one, other in zip(alone.trials, together.trials, strict=True):
+        assert one.judged.exponent == other.judged.exponent
+        np.testing.assert_array_equal(one.judged.right, other.judged.right)
+    if cached:  # nothing is left to do
+
+        def refuse() -> None:
+            raise AssertionError("a head was trained")
+
+        again = choose(x, nodes, TREE, None, on_fit=refuse, cache=cache)
+        assert again.chosen.judged.tried == together.chosen.judged.tried
 
 
 def test_the_choice_does_not_depend_on_the_scale_of_features() -> None:

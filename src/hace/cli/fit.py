@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from hace.cli.engine import Words, alarmed, more
+from hace.cli.engine import With, Words, alarmed, more
 from hace.errors import ConfigError
 
 
@@ -31,6 +31,9 @@ def fit(
     layer: Annotated[str | None, more] = None,
     obsm: Annotated[str | None, more] = None,
     seed: Annotated[int, more] = 0,
+    executor: Annotated[Literal["local", "ray"], more] = "local",
+    workers: Annotated[int | None, more] = None,
+    address: Annotated[str | None, With("--executor ray"), more] = None,
 ) -> None:
     """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, cells, boxes in
     COCO's format, or an export of Label Studio. The loss is chosen by cross-validation on your labels, the model is trained,
@@ -73,6 +76,9 @@ def fit(
         layer: The layer of an .h5ad with the features.
         obsm: The key of an .h5ad's embeddings with the features.
         seed: Random seed of everything that is drawn.
+        executor: Where candidates are judged, side by side.
+        workers: Processes that judge them (default: this one; ray: one per processor).
+        address: Address of a running Ray cluster (default: one starts on this machine).
     """
     from hace.lab.runs.process import keep_freed_memory
 
@@ -81,6 +87,7 @@ def fit(
     from hace.fitting import fit as fitted
     from hace.fitting.model import SUFFIX
     from hace.fitting.progress import Display
+    from hace.lab.study.executors import Cluster, InProcess, open_executor
 
     target = Path(f"{data.resolve().stem or 'model'}{SUFFIX}") if out is None else out
     if target.suffix.lower() != SUFFIX:
@@ -91,7 +98,12 @@ def fit(
             f"--page must be in a folder that exists. Got {str(shown)!r}. Create the folder first."
         )
     # Before any work is done: it may not be possible to write there.
-    with writing(target.resolve().parent), atomic_path(target) as temporary, Display() as display:
+    with (
+        writing(target.resolve().parent),
+        atomic_path(target) as temporary,
+        open_executor(executor, workers, Cluster(address=address), target.parent) as (pool, _),
+        Display() as display,
+    ):
         made = fitted(
             data,
             hierarchy=hierarchy,
@@ -109,6 +121,7 @@ def fit(
             seed=seed,
             quiet=True,
             progress=display.show,
+            executor=None if isinstance(pool, InProcess) else pool,
         ).named(target.name)
         made.save(temporary)
     written = made.report(shown)

@@ -13,7 +13,8 @@ import io
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from hace.errors import FormatError
 from hace.files.arrays import Arrays
 from hace.files.hashes import cache_folder
 from hace.files.writing import write_whole
+from hace.fitting.parallel import Folds, submitted
 from hace.fitting.splits import folds_of
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -91,26 +93,35 @@ def choose(
     seed: int = 0,
     on_fit: Callable[[], object] = lambda: None,
     cache: Path | None = None,
+    executor: Executor | None = None,
 ) -> Choice:
     """The loss, its weight decay and what becomes of coarse labels, on training samples (M,).
 
-    Candidates that were judged are cached in a folder of ``cache``, so that a choice that was stopped goes on.
+    Candidates that were judged are cached in a folder of ``cache``, so that a choice that was stopped goes on. All but
+    the first are judged by the executor, side by side; None: here, one after another.
     """
     coarse = bool((hierarchy.labels[nodes] < 0).any())
     flat = hierarchy.num_nodes == hierarchy.num_leaves
     fold = folds_of(nodes, hierarchy, together, seed)
-    cross = CrossValidation(x, nodes, hierarchy, fold, together, on_fit)
+    folds = Folds(x, nodes, hierarchy, fold, together)
+    cross = folds.cross_validation(on_fit)
     known = Judgements(cache, x, nodes, hierarchy, fold)
 
-    def tried(advice: Advice, how: str) -> Trial:
-        candidate = Candidate(advice.loss, dict(advice.params), how)
-        return Trial(advice, known.judged(f"{advice.key} {how}", candidate, cross))
+    def tried(wanted: Sequence[tuple[Advice, str]], executor: Executor | None = None) -> list[Trial]:
+        candidates = [Candidate(advice.loss, dict(advice.params), how) for advice, how in wanted]
+        names = [f"{advice.key} {how}" for advice, how in wanted]
+        if executor is not None:
+            known.judge_ahead(names, candidates, cross, folds, executor)
+        judged = [known.judged(*each, cross) for each in zip(names, candidates, strict=True)]
+        return [Trial(advice, own) for (advice, _), own in zip(wanted, judged, strict=True)]
 
     ways = (DROP, USE) if coarse else (DROP,)
-    trials = [tried(advice, how) for how in ways for advice in (ADVICE[:1] if flat else ADVICE)]
+    first, *others = ((advice, how) for how in ways for advice in (ADVICE[:1] if flat else ADVICE))
+    trials = tried([first])
+    trials += tried(others, executor)
     chosen = simplest(trials, together)
     if coarse and chosen.coarse == USE:
-        trials.append(tried(chosen.advice, "cautious"))
+        trials += tried([(chosen.advice, "cautious")])
         chosen = simplest(trials, together)
     best = max(trials, key=lambda trial: trial.judged.accuracy)
     with_, without = (_best_of(trials, how) for how in (USE, DROP))
@@ -167,6 +178,7 @@ class Judgements:
         self, cache: Path | None, x: Any, nodes: IntArray, hierarchy: Hierarchy, fold: IntArray
     ) -> None:
         self._folder = None
+        self._ahead: dict[str, Future[Judged]] = {}
         if cache is None:
             return
         digest = hashlib.sha256(f"{_VERSION} {hierarchy.fingerprint} {x.shape} {x.dtype}".encode())
@@ -175,15 +187,33 @@ class Judgements:
             digest.update(np.ascontiguousarray(part).tobytes())
         self._folder = cache / digest.hexdigest()[:24]
 
+    def judge_ahead(
+        self,
+        names: Sequence[str],
+        candidates: Sequence[Candidate],
+        cross: CrossValidation,
+        folds: Folds,
+        executor: Executor,
+    ) -> None:
+        """Have candidates judged by an executor, those that are not cached."""
+        new = [
+            (name, candidate)
+            for name, candidate in zip(names, candidates, strict=True)
+            if self._folder is None or self._read(self._path(name), candidate, cross) is None
+        ]
+        futures = submitted(executor, folds, [candidate for _, candidate in new], cross.starts)
+        self._ahead = {name: future for (name, _), future in zip(new, futures, strict=True)}
+
     def judged(self, name: str, candidate: Candidate, cross: CrossValidation) -> Judged:
-        """The candidate's judgement, from the cache or made now."""
+        """The candidate's judgement, from the cache, from an executor or made now."""
+        ahead = self._ahead.get(name)
         if self._folder is None:
-            return cross.judge(candidate)
-        path = self._folder / f"{re.sub('[^a-z0-9.]+', '-', name)}.npz"
+            return cross.judge(candidate) if ahead is None else cross.took(ahead.result())
+        path = self._path(name)
         cached = self._read(path, candidate, cross)
         if cached is not None:
             return cached
-        judged = cross.judge(candidate)
+        judged = cross.judge(candidate) if ahead is None else cross.took(ahead.result())
         tried = np.array(list(judged.tried.items()))
         content = io.BytesIO()
         arrays = {"right": judged.right, "weight": judged.weight, "tried": tried}
@@ -195,6 +225,10 @@ class Judgements:
         except OSError:  # the disk is full, say: a choice that is stopped begins anew
             pass
         return judged
+
+    def _path(self, name: str) -> Path:
+        assert self._folder is not None
+        return self._folder / f"{re.sub('[^a-z0-9.]+', '-', name)}.npz"
 
     def _read(self, path: Path, candidate: Candidate, cross: CrossValidation) -> Judged | None:
         """A cached judgement; training of other candidates starts from its heads, as if it had been made now."""

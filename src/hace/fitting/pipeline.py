@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,7 @@ def fit(
     seed: int = 0,
     quiet: bool = False,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Model:
     """A model of the data: the loss is chosen, the model trained, calibrated and evaluated.
 
@@ -76,6 +78,8 @@ def fit(
         seed: random seed of everything that is drawn.
         quiet: whether to print nothing.
         progress: called with the name of a step, and how many parts of it are done.
+        executor: judges candidates side by side, with the same result: any `concurrent.futures.Executor` that calls functions
+            in processes; None: one after another.
 
     Returns:
         The model; ``print(model)`` shows what was found.
@@ -107,7 +111,9 @@ def fit(
                 "model and checkpoint must come with photos or texts. Got features. Leave them out."
             )
         place = None if new is None else _place(new, given, encoder, report_progress)
-        fitted_model = fitted(given, encoder, new=place, seed=seed, progress=report_progress)
+        fitted_model = fitted(
+            given, encoder, new=place, seed=seed, progress=report_progress, executor=executor
+        )
     if isinstance(data, (str, Path)):
         fitted_model = fitted_model.named(f"{Path(data).resolve().stem or 'model'}.hace")
     if not quiet:
@@ -137,6 +143,7 @@ def fitted(
     new: np.ndarray | None = None,
     seed: int = 0,
     progress: Progress = lambda step, done: None,
+    executor: Executor | None = None,
 ) -> Model:
     """A model of samples with features; ``encoder``: what made them; ``new``: (P, d) where it will be used."""
     h = given.hierarchy
@@ -167,6 +174,7 @@ def fitted(
         seed=seed,
         on_fit=lambda: progress("Choosing", next(count)),
         cache=cache_of_choices(),
+        executor=executor,
     )
     progress("Training", 0)
     near = (

@@ -175,6 +175,11 @@ class CrossValidation:
         temperature = float(np.exp(np.mean([np.log(answer.temperature) for answer in final])))
         return Judged(candidate, best, right, self._weight, temperature, dict(sorted(tried.items())))
 
+    def took(self, judged: Judged) -> Judged:
+        """A candidate that was judged elsewhere."""
+        self._on_fit()
+        return judged
+
     @property
     def starts(self) -> list[np.ndarray]:
         """Weights and biases of heads, fold by fold, that training of further candidates starts from; empty at first."""

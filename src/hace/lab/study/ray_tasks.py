@@ -97,6 +97,10 @@ class RayExecutor(Executor):
         future.add_done_callback(lambda done: self._tasks.pop(done, None))
         return future
 
+    def ship(self, value: Any) -> Any:
+        """A reference to a value in the object store, which takes the value's place among the arguments of any number of calls."""
+        return self._ray.put(value)
+
     def _features(self, job: Job) -> Any:
         """A reference to the features of a job, in the object store; None where each worker reads them from the disk."""
         if not job.probes:
