@@ -212,12 +212,15 @@ def _members(labels: IntArray) -> list[IntArray]:
 def _pairs(x: Any, short: np.ndarray, rows: IntArray, limit: float) -> tuple[IntArray, np.ndarray]:
     """Pairs of rows (P, 2) within a limit, and their squared distances (P,): sought on few axes, measured on all."""
     part = short[rows]
-    squares = np.square(part).sum(axis=1)
+    squares = np.square(part).sum(axis=1, keepdims=True)
     reach = limit + 1e-4 * float(squares.max(initial=0.0))  # rounding
+    ones = np.ones_like(squares)
+    left = np.hstack([part, squares, ones])  # |a - b|^2 as one product
+    right = np.hstack([-2 * part, ones, squares])
     pairs, distances = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0, dtype=np.float32)]
     for start in range(0, len(part), _ROWS):
         block = slice(start, start + _ROWS)
-        distance = squares[block, None] + squares[None, start:] - 2 * part[block] @ part[start:].T
+        distance = left[block] @ right[start:].T
         i, j = np.nonzero(distance <= reach)
         later = j > i
         near = np.stack([rows[start + i[later]], rows[start + j[later]]], axis=1)

@@ -98,7 +98,7 @@ class RayExecutor(Executor):
         return future
 
     def ship(self, value: Any) -> Any:
-        """A reference to a value in the object store, which takes the value's place among the arguments of any number of calls."""
+        """A reference to a value in the object store: it takes the value's place among the arguments of any number of calls."""
         return self._ray.put(value)
 
     def _features(self, job: Job) -> Any:
