@@ -34,7 +34,7 @@ from hace.losses.registry import LOSSES, build_loss, loss_parameters
 
 try:
     from sklearn.exceptions import ConvergenceWarning
-    from sklearn.utils import check_random_state
+    from sklearn.utils import check_consistent_length, check_random_state
     from sklearn.utils.metaestimators import available_if
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
