@@ -25,6 +25,7 @@ from pathlib import Path
 import numpy as np
 import timm
 import torch
+from hace.files.allocator import SWITCH, keep_freed_memory
 from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
@@ -32,7 +33,6 @@ from torchvision import transforms
 
 from hace import cli
 from hace.data.folders import load_folders
-from hace.files.allocator import SWITCH, keep_freed_memory
 from hace.lab.features.backbones import load_backbone
 from hace.lab.features.extraction import extract
 from hace.lab.runs.config import DataConfig, TrainConfig
