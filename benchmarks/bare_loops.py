@@ -5,7 +5,7 @@
 Both sides take the same JPEG files through the same network on one thread: to features, or to a CSV file with the best class,
 where `hace predict` also writes the answer, its path and the five best classes. Every measurement is a process of its own, all
 in turn; seconds are those of the processor, without the imports of this file. "keeps" is the allocator as the commands set it
-(:mod:`hace.files.allocator`), "returns" as glibc has it; the bare loop gets the same. The goal is a ratio of 0.95. Both sides
+(:func:`hace.lab.runs.process.keep_freed_memory`), "returns" as glibc has it; the bare loop gets the same. The goal is a ratio of 0.95. Both sides
 of `predict` must agree on every photo.
 """
 
@@ -25,7 +25,6 @@ from pathlib import Path
 import numpy as np
 import timm
 import torch
-from hace.files.allocator import SWITCH, keep_freed_memory
 from PIL import Image
 from safetensors.torch import save_file
 from timm.data import create_transform, resolve_model_data_config
@@ -36,6 +35,7 @@ from hace.data.folders import load_folders
 from hace.lab.features.backbones import load_backbone
 from hace.lab.features.extraction import extract
 from hace.lab.runs.config import DataConfig, TrainConfig
+from hace.lab.runs.process import KEEP_MEMORY, keep_freed_memory
 from hace.lab.serve.load_run import load_trained
 from hace.lab.train.train import train
 
@@ -118,7 +118,7 @@ def one(what: str, side: int, folder: Path, model: str) -> None:
 def seconds(what: str, side: int, folder: Path, model: str, keeps: bool) -> float:
     """The same in a process of its own."""
     command = [sys.executable, __file__, "--one", what, str(side), str(folder), "--model", model]
-    environment = {**os.environ, SWITCH: str(int(keeps))}
+    environment = {**os.environ, KEEP_MEMORY: str(int(keeps))}
     done = subprocess.run(command, check=True, capture_output=True, text=True, env=environment)
     return float(done.stdout.split("seconds ")[-1])
 

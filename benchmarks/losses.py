@@ -32,12 +32,12 @@ from pathlib import Path
 import numpy as np
 import torch
 import torch.nn.functional as F
-from hace.files.allocator import keep_freed_memory
 from published_losses import Published, dense_hace, dense_hce, dense_hxe, hierarchicalsoftmax_loss
 from torch import Tensor
 
 import hace
 from hace import Hierarchy
+from hace.lab.runs.process import keep_freed_memory
 from hace.losses import kernels
 from hace.losses.base import HierarchicalLoss
 from hace.losses.kernels import extension, on_cuda
