@@ -5,8 +5,8 @@
 Both sides take the same JPEG files through the same network on one thread: to features, or to a CSV file with the best class,
 where `hace predict` also writes the answer, its path and the five best classes. Every measurement is a process of its own, all
 in turn; seconds are those of the processor, without the imports of this file. "keeps" is the allocator as the commands set it
-(:func:`hace.lab.runs.process.keep_freed_memory`), "returns" as glibc has it; the bare loop gets the same. The goal is a ratio of 0.95. Both sides
-of `predict` must agree on every photo.
+(`keep_freed_memory`), "returns" as glibc has it; the bare loop gets the same. The goal is a ratio of 0.95. Both sides of
+`predict` must agree on every photo.
 """
 
 from __future__ import annotations
