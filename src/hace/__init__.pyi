@@ -40,7 +40,7 @@ from hace.formats import fgvc_hierarchy as fgvc_hierarchy
 from hace.formats import nabirds_hierarchy as nabirds_hierarchy
 from hace.formats import read_hierarchy as read_hierarchy
 from hace.formats import write_hierarchy as write_hierarchy
-from hace.formats.score_files import read_mapping as read_mapping
+from hace.formats.correspondence import read_mapping as read_mapping
 from hace.hierarchy import Hierarchy as Hierarchy
 from hace.hierarchy.derived import reachability_matrix as reachability_matrix
 from hace.lab.features.backbones import load_backbone as load_backbone

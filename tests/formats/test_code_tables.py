@@ -45,6 +45,14 @@ def test_parents_that_are_missing_make_tops_and_are_said() -> None:
         ("1 11 111 1111 112 2 21 211", ["", "1", "11", "111", "11", "", "2", "21"]),  # ISCO
         ("01 01.1 01.11 01.2 02 02.1", ["", "01", "01.1", "01", "", "02"]),  # NACE
         ("A00 A00.0 A00.01 B99 B99.0", ["", "A00", "A00.0", "", "B99"]),  # ICD-10
+        (
+            "11-0000 11-1000 11-1010 11-1011 15-0000 15-1200 15-1210 15-1211",  # SOC: filled up with zeros
+            ["", "11-0000", "11-1000", "11-1010", "", "15-0000", "15-1200", "15-1210"],
+        ),
+        (
+            "03000000-1 03100000-2 03110000-5 03111000-2 30000000-9 31000000-6 31100000-7",  # CPV: a check digit
+            ["", "03000000-1", "03100000-2", "03110000-5", "", "", "31000000-6"],
+        ),
         ("A00-B99 A00-A09 A00 A00.0 B20", ["", "A00-B99", "A00-A09", "A00", "A00-B99"]),  # with blocks
         (
             "IAB1 " + " ".join(f"IAB1-{i}" for i in range(1, 13)) + " IAB2 IAB3 IAB4 IAB5 IAB6 IAB7 IAB8 IAB9 IAB10 IAB10-1",
@@ -57,7 +65,15 @@ def test_prefixes_tell_digits_that_are_levels_from_numbers_that_count(codes: str
 
 
 @pytest.mark.parametrize(
-    "codes", ["1 2 3 4 5 6 7 8 9 10 11 12", "5 12 51", "cat-1 dog-2", "n01440764 n01443537"]
+    "codes",
+    [
+        "1 2 3 4 5 6 7 8 9 10 11 12",
+        "5 12 51",
+        "cat-1 dog-2",
+        "n01440764 n01443537",
+        "1000 1001 1002 1003 1004 1010 1011",
+        "1000 2000 3000 4000",
+    ],
 )
 def test_a_flat_list_of_codes_is_no_tree(codes: str) -> None:
     assert prefix_parents(codes.split(), made=False) is None
@@ -77,7 +93,10 @@ def test_prefixes_on_request_make_what_is_missing() -> None:
 
 def test_a_code_that_is_there_twice_is_named_with_its_lines() -> None:
     text = BANNER + "7\t1\tBikes\tVehicles\tBikes\t\t\n"
-    with pytest.raises(HierarchyError, match="line 7: the code '7' is on line 5 already"):
+    with pytest.raises(
+        HierarchyError,
+        match=r"line 7: the code '7' stands for 'Bikes' here and for 'Coupe' on line 5\. A code must stand",
+    ):
         parse_hierarchy(text, "tsv")
 
 
@@ -130,3 +149,160 @@ def test_a_thesaurus_in_json_nested_and_as_a_list(tmp_path: Path) -> None:
 def test_hostile_tables_end_in_a_message(text: str) -> None:
     with pytest.raises((FormatError, HierarchyError), match=r"\w"):
         parse_hierarchy(text, "tsv" if "\t" in text else "csv")
+
+
+# -- lists in which each entry names its parents
+
+TOPICS = """parent: None  child: Root child-description: Root
+parent: Root  child: CCAT child-description: CORPORATE/INDUSTRIAL
+parent: CCAT  child: C15 child-description: PERFORMANCE
+parent: C15  child: C151 child-description: ACCOUNTS/EARNINGS
+parent: Root  child: ECAT child-description: ECONOMICS
+"""
+ENTRIES = """# comments and words that are no names
+stopwords:en: and, of
+synonyms:en: flavoured, flavored
+
+en: Plant-based foods
+fr: Aliments d'origine végétale
+
+< en:Plant-based foods
+en: Beans, Legumes
+fr: Légumineuses
+wikidata:en: Q1
+
+<en:Plant-based foods
+<fr:légumineuses
+en: Dried beans
+de: Getrocknete Bohnen, Trockenbohnen
+
+< en:Beans
+
+< en:Somewhere else
+fr: Crème brûlée
+"""
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_topics_with_their_parents(tmp_path: Path, newline: str, encoding: str) -> None:
+    path = tmp_path / "rcv1.topics.hier.orig"
+    path.write_bytes(TOPICS.replace("\n", newline).encode(encoding))
+    h = read_hierarchy(path)
+    assert h.rooted
+    assert paths(h) == {
+        "ACCOUNTS/EARNINGS": ("PERFORMANCE", "CORPORATE/INDUSTRIAL", "Root"),
+        "ECONOMICS": ("Root",),
+    }
+    with pytest.raises(FormatError, match=r"line 3: expected 'parent: A child: B'\. Got 'C15 STRATEGY'"):
+        parse_hierarchy("\n".join([*TOPICS.splitlines()[:2], "C15 STRATEGY"]), "topics")
+    with pytest.raises(HierarchyError, match="cycle"):
+        parse_hierarchy("parent: A child: B\nparent: B child: A\n", "topics")
+    lost = parse_hierarchy("parent: X child: A\nparent: A child: B\n", "topics")
+    assert "the parent of 'A' is not in the file" in lost.notes[0]
+
+
+@pytest.mark.parametrize("newline", ["\n", "\r\n"])
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_entries_with_names_in_several_languages(tmp_path: Path, newline: str, encoding: str) -> None:
+    path = tmp_path / "categories.txt"
+    path.write_bytes(ENTRIES.replace("\n", newline).encode(encoding))
+    h = read_hierarchy(path)
+    assert sorted(h.parents("en:dried-beans")) == ["en:beans", "en:plant-based-foods"]
+    assert (h.name("en:beans"), h.synonyms["Légumineuses"], h.synonyms["Trockenbohnen"]) == (
+        "Beans",
+        "en:beans",
+        "en:dried-beans",
+    )
+    assert not h.parents("fr:creme-brulee")
+    assert any("the parent of 'fr:creme-brulee' is not in the file" in note for note in h.notes)
+    assert any("blocks of parents without a name are left out: 'line 18'" in note for note in h.notes)
+    with pytest.raises(FormatError, match=r"line 2: a parent must be '< en:Name'\. Got '< nowhere'"):
+        parse_hierarchy("en: A\n< nowhere\nen: B\n", "entries")
+    with pytest.raises(HierarchyError, match="cycle"):
+        parse_hierarchy("< en:B\nen: A\n\n< en:A\nen: B\n", "entries")
+    with pytest.raises(FormatError, match="must have blocks with names"):
+        parse_hierarchy("# nothing\n< en:A\n", "entries")
+
+
+def test_a_long_list_of_entries_reads_in_its_time_and_a_deep_one_too() -> None:
+    deep = "en: n0\n\n" + "\n".join(f"< en:n{i}\nen: n{i + 1}\n" for i in range(5000))
+    assert parse_hierarchy(deep, "entries").max_depth == 5000
+    wide = "en: top\n\n" + "\n".join(f"< en:top\nen: n{i}, {'x' * 50}{i}\n" for i in range(20_000))
+    assert parse_hierarchy(wide, "entries").num_leaves == 20_000
+
+
+def test_json_lists_leave_out_what_is_deprecated_and_take_nodes_by_id(tmp_path: Path) -> None:
+    path = tmp_path / "list.json"
+    path.write_text(
+        '[{"uri": "u:1", "name": "A"}, {"uri": "u:2", "name": "B", "broader": [{"uri": "u:1"}]},'
+        ' {"uri": "u:9", "name": "Old", "status": "deprecated", "useInstead": ["u:2"]}]'
+    )
+    h = read_hierarchy(path)
+    assert (h.nodes, h.synonyms) == (("u:1", "u:2"), {"Old": "u:2"})
+    assert "1 obsolete terms are left out" in h.notes
+    path.write_text(
+        '{"en:a": {"name": {"fr": "Ah", "en": "A"}, "children": ["en:b"]}, "en:b": {"parents": ["en:a"], "x": {"y": 1}}}'
+    )
+    assert read_hierarchy(path).path("en:b") == ("en:b", "en:a")
+    assert read_hierarchy(path).name("en:a") == "A"
+
+
+def test_columns_of_products_are_no_ranks_of_life() -> None:
+    text = "Section,Division,Class,Description\nA,01,01.1,Crops\nB,05,05.1,Coal\n"
+    with pytest.raises(FormatError, match="columns="):
+        parse_hierarchy(text, "csv")
+    h = parse_hierarchy(text, "csv", columns=["Section", "Division", "Class"])
+    assert paths(h)["01.1"] == ("01", "A")
+
+
+def test_semicolons_and_titles_in_a_column_of_a_language() -> None:
+    h = parse_hierarchy("code;EN\nA00;Cholera\nA00.0;Classical\nA00.1;El Tor\n", "csv")
+    assert paths(h) == {"Classical": ("Cholera",), "El Tor": ("Cholera",)}
+
+
+def test_a_workbook_with_formulas_and_a_bomb(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    pytest.importorskip("defusedxml")
+    book = openpyxl.Workbook()
+    for row in (
+        ["ISCO 08 Code", "Title EN"],
+        [1, "Managers"],
+        [11, "Chiefs"],
+        [12, '=HYPERLINK("http://x","y")'],
+    ):
+        book.active.append(row)
+    path = tmp_path / "isco.xlsx"
+    book.save(path)
+    h = read_hierarchy(path)
+    assert h.nodes == ("1", "11", "12")
+    assert h.name("12") == "12"  # a formula without a value that was computed says nothing, and is not run
+    import zipfile
+
+    with zipfile.ZipFile(path) as packed:
+        parts = {name: packed.read(name) for name in packed.namelist()}
+    sheet = "xl/worksheets/sheet1.xml"
+    parts[sheet] = b'<!DOCTYPE x [<!ENTITY a "aaaa"><!ENTITY b "&a;&a;">]>' + parts[sheet].replace(
+        b"Managers", b"&b;"
+    )
+    with zipfile.ZipFile(path, "w") as packed:
+        for name, content in parts.items():
+            packed.writestr(name, content)
+    with pytest.raises(FormatError, match="Excel workbook"):
+        read_hierarchy(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "problem"),
+    [
+        ("dup.csv", "code,code,title\nA,A,x\n", "columns"),
+        ("cycle.tsv", "Unique ID\tParent\tName\n1\t2\ta\n2\t1\tb\n", "cycle"),
+        ("deep.rcv", "parent: A child: A\n", "A"),
+        ("wide.csv", "code,title\n" + "A" * 200_000 + ",x\n", "valid CSV"),
+    ],
+)
+def test_hostile_lists_end_in_a_message(tmp_path: Path, name: str, text: str, problem: str) -> None:
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises((FormatError, HierarchyError), match=problem):
+        read_hierarchy(path)

@@ -57,6 +57,8 @@ WRITTEN = {
     "yaml": "- id: animal\n  children: [dog, cat]\n- id: dog\n  children: [husky, beagle]\n"
     "- id: cat\n- id: husky\n- id: beagle\n",
     "paths": "# one path per line\nanimal\nanimal > dog > husky\nanimal > dog > beagle\nanimal > cat\n",
+    "topics": "parent: None child: animal\nparent: animal child: dog\nparent: animal child: cat\nparent: dog child: husky\n"
+    "parent: dog child: beagle\n",
     "label-studio": "<View>\n<Image name='i' value='$i'/>\n<Taxonomy name='t' toName='i'>\n<Choice value='animal'>\n"
     "<Choice value='dog'>\n<Choice value='husky'/>\n<Choice value='beagle'/>\n</Choice>\n<Choice value='cat'/>\n"
     "</Choice>\n</Taxonomy>\n</View>\n",
@@ -66,7 +68,9 @@ WRITTEN = {
 
 
 def test_every_reader_has_an_example() -> None:
-    assert {*WRITTEN, "speciesnet", "xlsx"} == {name for name, kind in FORMATS.items() if kind.parse}
+    assert {*WRITTEN, "speciesnet", "xlsx", "entries"} == {
+        name for name, kind in FORMATS.items() if kind.parse
+    }
 
 
 @pytest.mark.parametrize("name", WRITTEN)

@@ -58,6 +58,15 @@ GRAPH = {
     ]
 }
 TEXTS = {
+    "topics": [
+        "parent: None child: pet child-description: Pet\nparent: pet child: dog\nparent: pet child: cat\n"
+    ],
+    "label-studio": [
+        "<View><Taxonomy name='t' toName='i'><Choice value='pet'><Choice value='dog'/></Choice></Taxonomy></View>"
+    ],
+    "entries": [
+        "synonyms:en: a, b\n\nen: Pets\nfr: Animaux\n\n< en:Pets\nen: Dogs, Hounds\nx:en: 1\n\n<fr:animaux\nen: Cats\n"
+    ],
     "csv": [
         "id,parent,name,label\npet,,Pet,\ndog,pet,Dog,0\ncat,pet,Cat,1\n",
         "parent,child\npet,dog\npet,cat\ndog,husky\n",

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hace
-from hace import FormatError, Hierarchy, HierarchyError
+from hace import ConfigError, FormatError, Hierarchy, HierarchyError
 from hace.hierarchy.names import known_names
 from hace.losses.registry import LOSSES
 from tests.hierarchies import Plain, hierarchies
@@ -286,3 +286,105 @@ def test_a_million_names_in_a_million_nodes() -> None:
     h = Hierarchy.from_parents(parents, names=names)
     inside = h.within([f"genus{i // 7} Species {i}" for i in range(n // 50, n)])
     assert inside.num_leaves == n - n // 50
+
+
+# -- tables of correspondence, small ones in the layouts of their publishers
+
+ISCO = (
+    "ISCO-88 code,ISCO-88 Title EN,ISCO 08 Code,ISCO-08 part,ISCO-08 Title EN,Comments\n"
+    "1110,Legislators,1111,,Legislators,\n"
+    "1120,Senior government officials,1112,,Senior government officials,\n"
+    "1210,Directors,1112,p,Senior government officials,\n"
+    "1210,Directors,1120,p,Managing directors,\n"
+    "1311,General managers in agriculture,1311,p,Agricultural managers,see note\n"
+    "1311,General managers in agriculture,1312,p,Aquaculture managers,\n"
+    "0110,Armed forces,0110,,Commissioned officers,\n"
+    "0110,Armed forces,0210,,Non-commissioned officers,\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        (
+            "isco.csv",
+            ISCO,
+            {
+                "1110": ["1111"],
+                "1120": ["1112"],
+                "1210": ["1112", "1120"],
+                "1311": ["1311", "1312"],
+                "0110": ["0110", "0210"],
+            },
+        ),
+        (
+            "ads.tsv",
+            "Product 2.0\t\t\t\tProduct 1.1\t\t\nP2 Name\tUnique ID\tParent ID\tTier 1\tP1 UID\tP1 Parent ID\tName\n"
+            "Bars\t1002\t1001\tAlcohol\t650\t648\tBars\nAlcohol\t1001\t\tAlcohol\t\t\t\n",
+            {"1002": ["650"], "1001": []},
+        ),
+        (
+            "content.tsv",
+            "Content 1.0 Unique ID\tContent 1.0 Category\tContent 2.0 Unique ID\tContent 2.0 Parent\nIAB1\tArts\t1014\t1010\n",
+            {"IAB1": ["1014"]},
+        ),
+        (
+            "swapped.tsv",
+            "New Taxonomy ID\tOLD RTB ID\tSubject\n603\tIAB19-1\tGraphics\n",
+            {"IAB19-1": ["603"]},
+        ),
+        (
+            "genres.tsv",
+            "CTV Genres\tContent 3.1 Unique ID\tMapping\nAction\t325\tAction\n",
+            {"Action": ["325"]},
+        ),
+        ("semicolons.csv", "Old ID;New ID\na;b\nc;\n", {"a": ["b"], "c": []}),
+    ],
+)
+def test_correspondence_as_publishers_write_it(
+    name: str, text: str, found: dict[str, list[str]], tmp_path: Path
+) -> None:
+    for encoding in ("utf-8", "utf-8-sig", "utf-16"):
+        (tmp_path / name).write_text(text, encoding=encoding)
+        assert hace.read_mapping(tmp_path / name) == found
+
+
+def test_columns_of_a_correspondence_by_name_and_what_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "m.csv"
+    path.write_text("a code,b code,c code\n1,2,3\n")
+    with pytest.raises(FormatError, match=r"Name them: columns=\(old, new\)"):
+        hace.read_mapping(path)
+    assert hace.read_mapping(path, columns=("a code", "c code")) == {"1": ["3"]}
+    with pytest.raises(ConfigError, match="columns must name two columns"):
+        hace.read_mapping(path, columns=("a code", "d"))
+    for broken in ('"\n', "old,new\n,\n", "\x00\x01"):
+        path.write_text(broken)
+        with pytest.raises(FormatError):
+            hace.read_mapping(path)
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (["ISCO-88 code", "ISCO 08 Code"], [1110, 1111], [1110, "=1+1"]):
+        book.active.append(row)
+    book.save(tmp_path / "m.xlsx")
+    assert hace.read_mapping(tmp_path / "m.xlsx") == {"1110": ["1111"]}
+
+
+def test_occupations_move_to_their_next_version(tmp_path: Path) -> None:
+    """Codes that were split become coarse labels above their parts, merged ones one label."""
+    path = tmp_path / "corrtab88-08.csv"
+    path.write_text(ISCO)
+    mapping = hace.read_mapping(path)
+
+    def version(codes: set[str]) -> Hierarchy:
+        rows = {code[:end] for code in codes for end in range(1, 5)}
+        return hace.formats.parse_hierarchy(
+            "code,title\n" + "".join(f"{code},t{code}\n" for code in sorted(rows)), "csv", parents="prefix"
+        )
+
+    old, new = version(set(mapping)), version({code for codes in mapping.values() for code in codes})
+    moved = old.migrate(mapping, new)
+    labels = ["1110", "1120", "1210", "1311", "0110"]
+    now = [None if v < 0 else new.nodes[v] for v in moved.labels(labels)]
+    assert now == ["1111", "1112", "11", "131", "0"]
+    report = moved.report(labels)
+    assert report["split"] == 3

@@ -43,6 +43,10 @@ _CODE = re.compile(r"[A-Z0-9]+(?:[.\-/ ][A-Z0-9]+)*")
 _MARK = re.compile(r"[.\-/ ]")
 _RANGE = re.compile(r"([A-Z]\d+)-([A-Z]\d+)")  # "A00-B99", a block of ICD-10
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)")
+_FILLED = re.compile(r"(?=.{4,20}$)\d[\d.\- ]*\d")
+_CHECK_DIGIT = re.compile(r"\d{4,}-\d")
+_DIGIT = re.compile(r"\d")
+_SPARSE = 4  # numbers per code, at least
 _LONGEST = 100  # letters of a code
 _GAPS = 1.3  # the largest number over how many there are, in a list that counts
 
@@ -77,13 +81,16 @@ def columns_of(header: Sequence[str]) -> CodeColumns:
     plain = [re.sub(r"[\W_]+", " ", cell).strip().casefold() for cell in header]
     tiers = sorted((int(match[1]), i) for i, name in enumerate(plain) if (match := _TIER.fullmatch(name)))
     in_order = [number for number, _ in tiers] == list(range(1, len(tiers) + 1))
-    return CodeColumns(
+    columns = CodeColumns(
         header=[cell.strip() for cell in header],
         id=_column(plain, _ID_NAMES, barred=("parent", "broader")),
         parent=_column(plain, _PARENT_NAMES),
         name=_column(plain, _NAME_NAMES),
         tiers=[i for _, i in tiers] if in_order else [],
     )
+    if columns.id >= 0 and columns.parent < 0 and columns.name < 0 and len(plain) == 2:
+        columns.name = 1 - columns.id  # such as "EN"
+    return columns
 
 
 def _column(plain: Sequence[str], known: Sequence[str], barred: Sequence[str] = ()) -> int:
@@ -118,8 +125,11 @@ def parse_codes(
             without_code += 1
             continue
         if first_line.setdefault(code, line) != line:
+            other = draft.names[code]
             source.problems.unfit(
-                line, f"the code {quoted(code)} is on line {first_line[code]} already. Remove one."
+                line,
+                f"the code {quoted(code)} stands for {quoted(_name(columns, cells) or code)} here and for {quoted(other)} on "
+                f"line {first_line[code]}. A code must stand for one node: give one of them another, or remove it.",
             )
             continue
         draft.nodes.append(code)
@@ -169,15 +179,19 @@ def _note_prefixes(draft: Draft, parents: Mapping[str, str]) -> None:
 def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
     """For each code its parent by prefix, "" at the top.
 
-    Two ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21,
+    Three ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21,
     211), the parent is the longest prefix that is a code. Where parts are counted (A1, A1-1, ..., A1-12), it is the code up to
-    the last mark. A range (A00-B99) is above the codes within it.
+    the last mark. Where all codes are filled up with zeros (11-0000, 11-1000, 11-1010), it is the code with more of them. A
+    range (A00-B99) is above the codes within it.
 
     None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``:
     it is not, whatever it looks like; a code without a prefix is a top.
     """
     if max(map(len, codes), default=0) > _LONGEST or not (made or all(map(_CODE.fullmatch, codes))):
         return None
+    filled_up = _filled_parents(codes)
+    if filled_up is not None:
+        return filled_up
     ranges = {code: (match[1], match[2]) for code in codes if (match := _RANGE.fullmatch(code))}
     plain = [code for code in codes if code not in ranges]
     counted = _are_counted(plain)
@@ -195,6 +209,37 @@ def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
             return None
         parents[code] = parent
     return parents if made or any(parents.values()) else None
+
+
+def _filled_parents(codes: Sequence[str]) -> dict[str, str] | None:
+    """The parents of codes of one length whose ends are zeros: 11-1010 is below 11-1000, that below 11-0000.
+
+    Digits count as a level where every code that goes further has its code there. None if the codes are not of this kind. A
+    check digit (03110000-5) plays no part.
+    """
+    if any(len(code) != len(codes[0]) or not _FILLED.fullmatch(code) for code in codes) or not codes:
+        return None
+    has_check = all(map(_CHECK_DIGIT.fullmatch, codes))
+    end = -2 if has_check else len(codes[0])
+    code_of = {code[:end]: code for code in codes}
+    numbers = [int("".join(_DIGIT.findall(bare))) for bare in code_of]
+    if len(code_of) < len(codes) or max(numbers) - min(numbers) < _SPARSE * len(codes):
+        return None  # numbers that count: 1000, 1001, ..., 1050
+    depth = {bare: len(bare.rstrip("0-. ")) for bare in code_of}
+    ends = [at for at in range(1, len(codes[0][:end])) if codes[0][at - 1].isdigit()]
+    cuts = [at for at in ends if all(_cut(c, at) in code_of for c in code_of if depth[c] > at)]
+    parents: dict[str, str] = {}
+    for bare, code in code_of.items():
+        above = [_cut(bare, at) for at in cuts if at < depth[bare]]
+        parents[code] = next((code_of[a] for a in reversed(above) if a != bare), "")
+    below = sum(map(bool, parents.values()))
+    has_three_levels = any(parents[above] for above in parents.values() if above)
+    return parents if 2 * below > len(parents) and has_three_levels else None
+
+
+def _cut(code: str, at: int) -> str:
+    """A code with zeros from a place on."""
+    return code[:at] + _DIGIT.sub("0", code[at:])
 
 
 def _are_counted(codes: Iterable[str]) -> bool:

@@ -61,7 +61,7 @@ def parse_csv(
     if columns is None and header is None and not (parents is None and _has_own_header(source, delimiter)):
         draft = _published(source, delimiter)
         if draft is None and label is None and order is None:
-            draft = _code_table(source, delimiter, ids, parents)
+            draft = _code_table(source, _mark(source, delimiter), ids, parents)
         if draft is not None:
             return draft
     rows = csv_rows(source.text, source.name, delimiter)
@@ -141,6 +141,12 @@ def _published(source: SourceText, delimiter: str) -> Draft | None:
     draft = rank_paths(source, ((n, c[: len(ranks)], c[len(ranks) :]) for n, c in held), ranks, others)
     source.problems.raise_broken()
     return draft
+
+
+def _mark(source: SourceText, delimiter: str) -> str:
+    """The delimiter; a semicolon, as spreadsheets of many countries write it, where the first line has that alone."""
+    first = next(line for _, line in source.lines())
+    return ";" if delimiter == "," and ";" in first and "," not in first else delimiter
 
 
 def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | None) -> Draft | None:

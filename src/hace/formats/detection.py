@@ -7,6 +7,7 @@ from itertools import islice
 
 from hace.errors import FormatError
 from hace.formats.draft import SourceText
+from hace.formats.entry_lists import TOPIC
 from hace.formats.taxonomies import LINEAGE, NUMBERED, UUID, taxon_columns
 from hace.formats.trees import DASHED
 
@@ -23,6 +24,7 @@ _HEADED = re.compile(r"(^|[;_ ])(id|name|parent|child|label|rank|species|taxonid
 _LINKED_DATA = re.compile(
     r"<rdf:RDF|<!DOCTYPE rdf|Prefix\s*\(|Ontology\s*\(|@prefix |@base |<https?:[^>]*> <https?:"
 )
+_PARENT_LINE = re.compile(r"^<\s*[a-z]{2,3}(?:[_-]\w+)?\s*:\s*[^<>]+$", re.MULTILINE)
 
 
 class FileStart:
@@ -65,6 +67,17 @@ def is_linked_data(start: FileStart) -> bool:
 def is_label_studio(start: FileStart) -> bool:
     """A labelling configuration: <View> with a <Taxonomy> inside."""
     return re.match(r"(<\?xml[^>]*>\s*)?<View\b", start.text) is not None and "<Taxonomy" in start.text
+
+
+def is_topics(start: FileStart) -> bool:
+    """RCV1's topics: "parent: A  child: B"."""
+    return TOPIC.fullmatch(start.first) is not None
+
+
+def is_entries(start: FileStart) -> bool:
+    """Open Food Facts: lines "< en:Parent" in front of lines "en: Name"."""
+    begins = re.match(r"(?:<\s*)?[a-z][\w:-]*:\s*[^<>]+$", start.first)
+    return begins is not None and _PARENT_LINE.search(start.text) is not None and not is_linked_data(start)
 
 
 def is_ncbi(start: FileStart) -> bool:

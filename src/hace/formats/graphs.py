@@ -10,6 +10,7 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
 from hace.formats.draft import Draft, Places, Problems, SourceText, quoted, take_edge, upside_down
+from hace.formats.linked_data import is_json_ld, parse_linked_data
 from hace.formats.taxonomies import check_relations, json_taxonomy, resolved
 from hace.hierarchy import Hierarchy
 
@@ -20,6 +21,7 @@ _CHILDREN = set("children child childid childids childrenid childrenids subclass
 _PARENTS = set("parents parent parentid parentids parentsids superclasses broader hypernyms isa".split())
 _URIS = ("uri", "@id", "iri")  # keys of ids in linked data
 _ALSO = ("altNames", "altLabels", "synonyms")  # keys of other names
+_INSTEAD = ("useInstead", "replacedBy", "isReplacedBy")  # keys of what took the place of an obsolete node
 _SHOWN = 3
 
 
@@ -38,12 +40,15 @@ def parse_json_graph(
     * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
       do not matter.
     * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
+    * Expanded JSON-LD of SKOS concepts or classes.
     * Categories of COCO or LVIS, the tree of Open Images (`parts` also reads its Part relations), or obographs
       (`relations` names relations to read besides is_a, such as part_of).
     """
     content = parse_json(source.text, source.name)
     if isinstance(content, dict) and content.get("format") == JSON_FORMAT:
         return _own(source, content)
+    if is_json_ld(content):
+        return parse_linked_data(source)
     known = json_taxonomy(source, content, parts, check_relations(relations))
     return known or _of_content(source, content, ids, children, parents)
 
@@ -61,9 +66,47 @@ def _of_content(
 ) -> Draft:
     if isinstance(content, dict) and "format" in content:
         return _own(source, content)
-    trees = content if isinstance(content, list) else [content]
-    linked = _linked_nodes(source, trees, children, parents)
-    return linked or _nested(source, trees).draft(ids, source.problems)
+    trees = content if isinstance(content, list) else _by_id(content) or [content]
+    current = [node for node in trees if not _is_deprecated(node)]
+    draft = _linked_nodes(source, current, children, parents)
+    if draft is None:
+        return _nested(source, trees).draft(ids, source.problems)
+    obsolete = [node for node in trees if _is_deprecated(node)]
+    if obsolete:
+        draft.notes.append(f"{len(obsolete):,} obsolete terms are left out")
+        replaced = [(node.get("name"), _items(_first(node, _INSTEAD))) for node in obsolete]
+        pairs = [
+            (name, id) for name, (*ids,) in replaced if isinstance(name, str) for id in ids if len(ids) == 1
+        ]
+        taken = [*draft.nodes, *draft.names.values(), *draft.synonyms]
+        draft.synonyms |= resolved([p for p in pairs if p[1] in draft.nodes], taken)
+    return draft
+
+
+def _by_id(content: Any) -> list[Any] | None:
+    """The nodes of an object that holds them by their ids; None if it is not such an object."""
+    if (
+        not isinstance(content, dict)
+        or len(content) < 2
+        or not all(isinstance(v, dict) for v in content.values())
+    ):
+        return None
+    linked = any(_normalised(key) in _CHILDREN | _PARENTS for node in content.values() for key in node)
+    if not linked:
+        return None
+    plain = ({k: v for k, v in node.items() if not isinstance(v, dict)} for node in content.values())
+    names = map(_name, content.values())
+    each = zip(content, plain, names, strict=True)
+    return [{"id": id, **node, **({"name": name} if name else {})} for id, node, name in each]
+
+
+def _is_deprecated(node: Any) -> bool:
+    """Whether a node says that it is no longer used."""
+    if not isinstance(node, dict):
+        return False
+    said = node.get("status")
+    gone = isinstance(said, str) and said.casefold() in ("deprecated", "obsolete")
+    return gone or node.get("deprecated") is True or node.get("obsolete") is True
 
 
 def _own(source: SourceText, content: dict[str, Any]) -> Draft:
@@ -221,8 +264,7 @@ def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, up
     unknown: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []  # name, id
     for id, node in known.items():
-        name = node.get("name")
-        if isinstance(name, str) and name:
+        if name := _name(node):
             draft.names[id] = name
         others += [(other, id) for key in _ALSO for other in _items(node.get(key)) if isinstance(other, str)]
         for item in _items(node.get(key)):
@@ -240,6 +282,14 @@ def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, up
     draft.edges = list(dict.fromkeys(draft.edges))
     draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
     return draft
+
+
+def _name(node: dict[str, Any]) -> str:
+    """The name of a node, of several languages the English or the first; "" without one."""
+    name = node.get("name")
+    if isinstance(name, dict):
+        name = name.get("en") or next(iter(name.values()), "")
+    return name if isinstance(name, str) else ""
 
 
 def _items(value: Any) -> Iterator[Any]:

@@ -100,6 +100,7 @@ def _in_language(names: list[tuple[str, str]], language: str) -> str:
 def _graph(source: SourceText) -> Concepts:
     """The concepts of RDF/XML, Turtle or N-Triples."""
     text = source.text.lstrip()
+    is_json = text.startswith(("[", "{"))
     is_xml = text.startswith("<") and not text.startswith(("<http", "<urn"))
     if is_xml:
         _check_entities(source)
@@ -109,11 +110,35 @@ def _graph(source: SourceText) -> Concepts:
     )  # it warns of odd dates and IRIs, which do not matter here
     graph = rdflib.Graph(bind_namespaces="none")
     try:
-        graph.parse(data=source.text, format="xml" if is_xml else "turtle")  # N-Triples are Turtle
+        # N-Triples are Turtle.
+        graph.parse(data=source.text, format="xml" if is_xml else "json-ld" if is_json else "turtle")
     except Exception as error:  # parsers raise whatever they like about broken text
         said = " ".join(str(error).split())[:200]
-        raise FormatError(f"{source.name}: not {'RDF/XML' if is_xml else 'Turtle'} ({said}).") from error
+        raise FormatError(
+            f"{source.name}: not {'RDF/XML' if is_xml else 'JSON-LD' if is_json else 'Turtle'} ({said})."
+        ) from error
     return _concepts_of(graph, rdflib)
+
+
+def is_json_ld(content: Any) -> bool:
+    """Whether a JSON document is linked data that needs nothing from elsewhere: expanded, without a context."""
+    if not isinstance(content, list) or not all(isinstance(node, dict) and "@id" in node for node in content):
+        return False
+    return any("@type" in node for node in content) and not _has_context(content)
+
+
+def _has_context(content: Any) -> bool:
+    """Whether any object has a context, which may be an address."""
+    waiting = [content]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, dict):
+            if "@context" in item or "@import" in item:
+                return True
+            waiting += item.values()
+        elif isinstance(item, list):
+            waiting += item
+    return False
 
 
 def _check_entities(source: SourceText) -> None:

@@ -20,6 +20,7 @@ from hace.formats import detection
 from hace.formats.csv_tables import parse_csv, render_csv
 from hace.formats.detection import FileStart, refuse_other_documents
 from hace.formats.draft import Draft, Problems, SourceText, build, read_source
+from hace.formats.entry_lists import parse_entries, parse_topics
 from hace.formats.folders import holds_fgvc, holds_nabirds, scan_fgvc, scan_folder, scan_nabirds
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.label_studio import parse_label_studio, render_label_studio
@@ -120,6 +121,16 @@ FORMATS: dict[str, Format] = {
         signature=detection.is_lineages,
         looks_like=detection.is_paths,
         parse=parse_paths,
+    ),
+    "topics": Format(
+        "one node per line with its parent: RCV1's topics",
+        signature=detection.is_topics,
+        parse=parse_topics,
+    ),
+    "entries": Format(
+        "entries with their parents and names in several languages: Open Food Facts",
+        signature=detection.is_entries,
+        parse=parse_entries,
     ),
     "ncbi": Format(
         "NCBI's taxdump: nodes.dmp, names.dmp",

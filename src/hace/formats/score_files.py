@@ -315,28 +315,6 @@ def read_matches(path: Path) -> dict[str, str | None]:
     return {name: None if id == "-" else id for name, id in ids.items() if id}
 
 
-def read_mapping(path: str | Path) -> dict[str, list[str]]:
-    """Reads which class of a taxonomy became which, for :meth:`hace.Hierarchy.migrate`.
-
-    Args:
-        path: A .csv or .tsv with the columns old and new, or Shopify's list of lines "→ old" and "⇒ new". A class with several
-            new ones was split; one with an empty new one, or none, was removed.
-    """
-    if Path(path).suffix.lower() in (".csv", ".tsv"):
-        rows = [row for _, row in read_rows(path)[1]]
-        pairs = [(key, row[key].strip()) for row in rows for key in ("old", "new") if key in row]
-    else:
-        lines = [line for _, line in _lines(Path(path)) if line[0] != "#"]
-        pairs = [({"→": "old", "⇒": "new"}.get(line[0], ""), line[1:].strip()) for line in lines]
-    if {key for key, _ in pairs} != {"old", "new"} or pairs[0][0] != "old":
-        raise FormatError(f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got others.')
-    old, mapping = "", dict[str, list[str]]()
-    for key, name in pairs:
-        old = name if key == "old" else old
-        mapping.setdefault(old, []).extend([name] if key == "new" and name else [])
-    return mapping
-
-
 def write_matches(path: Path, matches: Sequence[Match], corrected: Mapping[str, str | None]) -> None:
     """A table of matches to correct: name, id, how it was found, and candidates."""
     rows = [("name", "id", "how", "candidates")]

@@ -20,6 +20,7 @@ RANKS = (
     "order suborder infraorder parvorder superfamily family subfamily supertribe tribe subtribe genus subgenus section "
     "complex species subspecies variety form"
 ).split()
+_OF_LIFE = frozenset("kingdom phylum genus species".split())
 _LETTERS = {name[0]: name for name in "domain kingdom phylum class order family genus species".split()}
 _PREFIX = re.compile(r"([a-z]{1,2})__(.*)", re.DOTALL)
 LINEAGE = re.compile(r"(?:^|[\t,; ])[a-z]{1,2}__[^;\t]*;\s*[a-z]{1,2}__")
@@ -217,7 +218,9 @@ def ranks_of(header: Sequence[str]) -> list[str]:
     """The ranks that a table has columns of, from the top down; none if it says what is below what in another way."""
     plain = {name.strip().casefold() for name in header}
     ranks = [rank for rank in RANKS if rank in plain]
-    return ranks if len(ranks) > 1 and plain.isdisjoint(("label", "parent", "child")) else []
+    # Products and industries have sections, families and classes, too, in another order.
+    of_life = not plain.isdisjoint(_OF_LIFE) or plain >= {"order", "family"}
+    return ranks if len(ranks) > 1 and of_life and plain.isdisjoint(("label", "parent", "child")) else []
 
 
 def rank_paths(
