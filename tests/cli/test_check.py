@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hace import HACEClassifier, Hierarchy, calibrate_scores, cli, fit, write_hierarchy
+from hace import HACEClassifier, Hierarchy, calibrate_scores, cli, fit, load, write_hierarchy
 
 H = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
 
@@ -139,3 +139,37 @@ def test_a_model_is_checked_and_calibrated_for_new_samples(
     assert json.loads(capsys.readouterr().out)["comparison"]["p_values"]["similarity"] <= 0.05
     assert cli.main(["check", str(tmp_path / "calibration.json"), new_file]) == 2
     assert "--hierarchy must come with a calibration" in capsys.readouterr().err
+
+
+def test_answers_may_be_sets_of_nodes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`hace calibrate --rule set`, then `hace predict`: the truth is under one of these."""
+    (x, y), (new, truth) = scored(900, 11), scored(300, 12)
+    names = np.array(H.leaves)
+    model = str(tmp_path / "m.hace")
+    fit(x, names[y], H, quiet=True).save(model)
+    np.savez(tmp_path / "more.npz", x=new[:150], y=names[truth[:150]])
+    np.save(tmp_path / "new.npy", 0.3 * new[150:])
+    how = ["--rule", "set", "--nodes", "2", "--of", "samples", "--accuracy", "0.9"]
+    assert cli.main(["calibrate", model, "--samples", str(tmp_path / "more.npz"), *how]) == 0
+    capsys.readouterr()
+    table = load(model).predict(0.3 * new[150:], accuracy=0.9)
+    assert {len(nodes) for nodes in table.nodes} >= {1, 2}
+    asked = ["predict", model, str(tmp_path / "new.npy"), "--to", "jsonl"]
+    for options in (["--accuracy", "0.9"], ["--threshold", "0.8", "--nodes", "2"]):
+        assert cli.main([*asked, *options]) == 0
+        rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert {len(row["answer"]["nodes"]) for row in rows} >= {1, 2}
+        for row in rows:
+            nodes = [node["id"] for node in row["answer"]["nodes"]]
+            for node in nodes:
+                assert row["answer"]["id"] in (None, *H.path(node))
+            if row["answer"]["id"] is not None:
+                assert row["answer"]["probability"] == pytest.approx(
+                    sum(n["probability"] for n in row["answer"]["nodes"])
+                )
+    assert cli.main([*asked[:-1], "csv", "--threshold", "0.8", "--nodes", "2"]) == 0
+    out = capsys.readouterr().out
+    assert "answer_nodes" in out.splitlines()[0]
+    assert " | " in out
+    assert cli.main([*asked, "--threshold", "0.8,0.9", "--nodes", "2"]) == 2
+    assert "nodes must come with one threshold" in capsys.readouterr().err

@@ -36,12 +36,13 @@ def calibrate(
     out: Path | None = None,
     files: ScoreFiles = ScoreFiles(),
     group_share: Annotated[float | None, more] = None,
-    prefer: Annotated[Literal["steadier", "sharper"], With("--scores"), more] = "steadier",
-    by: Annotated[str | None, With("--scores", "--samples"), more] = None,
+    prefer: Annotated[Literal["steadier", "sharper"], more] = "steadier",
+    by: Annotated[str | None, more] = None,
     frequencies: Annotated[Path | None, With("--scores"), more] = None,
     pool: Annotated[Literal["log", "mean"] | None, more] = None,
     restrictions: Restrictions = Restrictions(),
-    rule: Annotated[Literal["threshold", "climb", "own"], more] = "threshold",
+    rule: Annotated[Literal["threshold", "climb", "own", "set"], more] = "threshold",
+    nodes: Annotated[int | None, With("--rule set"), more] = None,
     temperature: Annotated[float | None, more] = None,
     seed: Annotated[int, more] = 0,
     coarse: Annotated[Literal["auto", "drop", "count"], With("RUN"), more] = "auto",
@@ -97,7 +98,9 @@ def calibrate(
         frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to
             match. Assumes that within each class new samples look like the calibration samples.
         pool: One answer per group: from the mean of its log-probabilities, or of its probabilities.
-        rule: Answers walk down from the root, climb from the best class, or may be 'another of this group' (own).
+        rule: Answers walk down from the root, climb from the best class, may be 'another of this group' (own), or are several
+            nodes (set), "the truth is under one of these".
+        nodes: With --rule set: at most so many.
         temperature: A temperature fitted on other samples; 1 leaves scores unchanged.
         seed: Chooses the samples that fit the temperature.
         coarse: Samples labelled above the classes: drop them, or count an answer below such a label as false; auto drops
@@ -110,15 +113,16 @@ def calibrate(
         "of": None if of is None else list(dict.fromkeys(of)),
         "confidence": confidence,
         "rule": rule,
+        "nodes": nodes,
         "group_share": group_share,
+        "prefer": prefer,
+        "by": by,
         "temperature": temperature,
         "seed": seed,
         "pool": pool,
     }
-    if by is not None:
-        how["by"] = by
     if run is None:
-        calibration = calibrate_file(files, restrictions, {**how, "prefer": prefer}, frequencies)
+        calibration = calibrate_file(files, restrictions, how, frequencies)
         path = out or Path("calibration.json")
         calibration.write(path)
     elif Path(run).is_file():

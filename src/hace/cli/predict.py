@@ -32,6 +32,7 @@ def predict(
     *inputs: str,
     accuracy: Guarantee = Guarantee(),
     threshold: Annotated[Numbers | None, Without("--accuracy", "--level")] = None,
+    nodes: Annotated[int | None, With("--threshold")] = None,
     level: Annotated[str | None, Without("--accuracy")] = None,
     top_k: int = 5,
     out: Path | None = None,
@@ -85,6 +86,8 @@ def predict(
         run: A finished run of `hace probe` or `hace train`, or what `hace export` wrote.
         inputs: Images, folders or lists of them; or features.
         threshold: Answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
+        nodes: Answer with at most so many nodes, "the truth is under one of these", that have the probability together; with
+            --accuracy after `hace calibrate --rule set --nodes 3`.
         level: Answer the best node of a level, by depth or name.
         top_k: How many classes to give.
         out: Write to this file instead: .csv, .jsonl or .txt.
@@ -119,7 +122,9 @@ def predict(
                 path = stack.enter_context(atomic_path(out))
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(run, device=device, checkpoint=checkpoint, calibration=calibration)
-        asked = question(predictor, top_k, threshold, level, accuracy, restrictions, groups is not None)
+        asked = question(
+            predictor, top_k, threshold, nodes, level, accuracy, restrictions, groups is not None
+        )
         say_guarantee(predictor, asked, form == "table" and out is None)
         about_boxes = {"confidence": min_confidence, "padding": padding, "all": boxes == "all"}
         given = predictor.inputs(list(inputs), column, about_boxes, groups)
@@ -160,6 +165,7 @@ def question(
     predictor: Predictor,
     top_k: int,
     threshold: tuple[float, ...] | None,
+    nodes: int | None,
     level: str | None,
     guarantee: Guarantee,
     restrictions: Restrictions,
@@ -178,6 +184,7 @@ def question(
         accuracy=accuracy,
         of=of,
         pool=pool if pooled else None,
+        nodes=nodes,
         **restrictions.on(h),
     )
 

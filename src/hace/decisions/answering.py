@@ -398,10 +398,13 @@ def answer(
     guarantee: GuaranteedThreshold | None = None,
     threshold: float | Sequence[float] | None = None,
     level: int | str | None = None,
+    nodes: int | None = None,
 ) -> Decisions:
-    """Answers to prepared scores by the first that is given, or the best leaf."""
+    """Answers to prepared scores by the first that is given, or the best leaf; ``nodes``: sets of so many, by a threshold."""
     if guarantee is not None:
         return guarantee.predict(scores.data, scores.hierarchy, kind=scores.kind, outputs=scores.outputs)
+    if threshold is not None and nodes is not None:
+        return decide(scores, "set", threshold=threshold, nodes=nodes)
     if threshold is not None:
         return decide(scores, "threshold", threshold=threshold)
     if level is not None:
@@ -413,6 +416,15 @@ def stopped(decided: Decisions, scores: Scores, deepest: np.ndarray | None) -> D
     """The answers, no deeper than ``deepest`` (N + 1,) allows; a true answer that moves up stays true."""
     if deepest is None:
         return decided
+    if decided.nodes.dim() == 2:  # each node of a set by itself
+        columns = zip(decided.nodes.unbind(1), decided.probabilities.unbind(1), strict=True)
+        alone = [stopped(Decisions(decided.hierarchy, *column), scores, deepest) for column in columns]
+        moved = [
+            torch.where(old < 0, old, one.nodes)
+            for old, one in zip(decided.nodes.unbind(1), alone, strict=True)
+        ]
+        probabilities = torch.stack([one.probabilities for one in alone], dim=1)
+        return replace(decided, nodes=torch.stack(moved, dim=1), probabilities=probabilities)
     nodes = torch.from_numpy(deepest)[decided.nodes]
     moved = torch.nonzero(nodes != decided.nodes).flatten()
     if not len(moved):

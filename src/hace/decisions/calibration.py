@@ -169,7 +169,8 @@ class Calibration(Config):
         words = "--accuracy " + ",".join(f"{a:g}" for a in wanted)
         words += f" --of {of}" if {t.of for t in self.thresholds} == {of} else ""
         words += f" --confidence {first.confidence:g}" if first.confidence and first.of == "samples" else ""
-        return words + (f" --rule {first.rule}" if first.rule != "threshold" else "")
+        words += f" --rule {first.rule}" if first.rule != "threshold" else ""
+        return words + (f" --nodes {first.nodes}" if first.nodes is not None else "")
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -207,6 +208,7 @@ def calibrate_scores(
     of: str | Sequence[str] | None = None,
     confidence: float | None = None,
     rule: str = "threshold",
+    nodes: int | None = None,
     group_share: float | None = None,
     prefer: str = "steadier",
     by: str | None = None,
@@ -232,7 +234,9 @@ def calibrate_scores(
         accuracy: The share to guarantee, or several; None: 0.8, 0.9, 0.95 and 0.99, as far as the samples suffice.
         of: "samples", "answers" or both; see :func:`hace.guaranteed_threshold`. None: both, as far as the samples suffice.
         confidence: None: guarantees about samples hold on average, those about answers with probability 0.9.
-        rule: "threshold", the walk down from the root, "climb", up from the best leaf, or "own", for classes outside the list.
+        rule: "threshold", the walk down from the root, "climb", up from the best leaf, "own", for classes outside the list, or
+            "set", several nodes.
+        nodes: Of the rule "set": at most so many.
         group_share: Where samples come in groups: the share of new groups that keep a guarantee; None: on average over them.
         prefer: "steadier" or "sharper": where samples come in groups, a guarantee on average rests on all samples of each
             group, or on one random sample of each, drawn by the seed; only with of="samples".
@@ -319,6 +323,7 @@ def calibrate_scores(
             kinds,
             confidence,
             rule=rule,
+            nodes=nodes,
             groups=units,
             group_share=group_share,
             **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),

@@ -71,6 +71,28 @@ def node_sets(log_q: Tensor, hierarchy: Hierarchy, nodes: int, threshold: float)
     return Decisions(hierarchy, answers, masses)
 
 
+def common_ancestors(sets: Decisions) -> Decisions:
+    """(B,) the deepest node above all of each set (B, K), or -1, with the probability that the truth is under the set."""
+    h = sets.hierarchy
+    up, depths = torch.from_numpy(np.append(h.parent_nodes, -1)), torch.from_numpy(np.append(h.depths, 0))
+    at = sets.nodes[:, 0].cpu().clone()
+    for other in sets.nodes.cpu().unbind(1)[1:]:
+        other = torch.where(other < 0, at, other)
+        while bool((at != other).any()):
+            apart = at != other
+            climbs, follows = apart & (depths[at] >= depths[other]), apart & (depths[other] >= depths[at])
+            at, other = torch.where(climbs, up[at], at), torch.where(follows, up[other], other)
+    return Decisions(h, at.to(sets.nodes.device), sets.probabilities.sum(dim=1).clamp(max=1.0))
+
+
+def true_answers(decided: Decisions, truth: np.ndarray) -> np.ndarray:
+    """(B,) whether the truth (B,) is at or below the answer, or below one of the nodes of a set; no answer is true."""
+    nodes = decided.nodes.cpu().numpy().reshape(len(decided), -1)
+    above = is_above(decided.hierarchy, nodes.ravel(), np.repeat(truth, nodes.shape[1])).reshape(nodes.shape)
+    says = nodes >= 0
+    return np.asarray((above & says).any(axis=1) | ~says.any(axis=1))
+
+
 def ladder_of_sets(scores: Scores, nodes: int) -> SetLadder:
     """The sets of all samples, in blocks that bound the memory."""
     h = scores.hierarchy

@@ -13,6 +13,7 @@ from scipy import stats
 
 from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold
+from hace.decisions.node_sets import common_ancestors, true_answers
 from hace.decisions.trust import SIGNIFICANT
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
@@ -76,7 +77,8 @@ def judge_guarantee(
     A guarantee that holds on average over calibrations is missed by some of them: by how much follows from the number of
     samples, or groups, that calibrated.
     """
-    h, nodes = decided.hierarchy, decided.nodes.numpy()
+    h, single = decided.hierarchy, decided if decided.nodes.dim() == 1 else common_ancestors(decided)
+    nodes = single.nodes.numpy()
     names = rank_names(h, nodes)
     counts = Counter(name or NOTHING for name in names)
     depth = {NOTHING: -1.0}
@@ -85,7 +87,7 @@ def judge_guarantee(
             depth[name] = max(depth.get(name, 0.0), float(h.depths[v]))
     ranks = {name: counts[name] / len(nodes) for name in sorted(counts, key=lambda name: -depth[name])}
     assert record.accuracy is not None
-    wrong = ~is_above(h, nodes, truth)
+    wrong = ~true_answers(decided, truth)
     if groups is None or record.num_groups is None:
         false = (float(wrong.mean()), *share_interval(float(wrong.sum()), len(wrong)))
         chance = chance_of_as_many(int(wrong.sum()), len(wrong), record.accuracy, record.samples)

@@ -24,6 +24,7 @@ import torch
 from hace.decisions.calibration import CONFIDENCE
 from hace.decisions.check import Check
 from hace.decisions.decisions import Decisions
+from hace.decisions.node_sets import common_ancestors
 from hace.decisions.rules import top_k
 from hace.errors import ConfigError, DataError, FormatError, HaceError, listed
 from hace.files.reading import optional
@@ -100,7 +101,8 @@ class Model:
     ) -> pd.DataFrame:
         """An answer for every sample, with its rank and confidence; all three are None where the model abstains.
 
-        Where photos cannot be read, a column "error" says why.
+        Where photos cannot be read, a column "error" says why. After `hace calibrate --rule set`, a column "nodes" has the nodes
+        that the truth is under one of, and the answer is the group that holds them all.
 
         Args:
             new: samples in any form that `hace.fit` takes, labels not needed.
@@ -110,7 +112,8 @@ class Model:
         """
         pd = optional("pandas", "A table of answers", "data")
         x, names, broken = self.features(new)
-        decided = self.decide(x, None if threshold is not None else accuracy, threshold)
+        answers = self.decide(x, None if threshold is not None else accuracy, threshold)
+        decided = answers if answers.nodes.dim() == 1 else common_ancestors(answers)
         nodes = decided.nodes.tolist()
         ranks = rank_names(self.hierarchy, nodes)
         silent = [rank is None for rank in ranks]
@@ -121,6 +124,8 @@ class Model:
                 None if s else p for s, p in zip(silent, decided.probabilities.tolist(), strict=True)
             ],
         }
+        if answers.nodes.dim() == 2:
+            table["nodes"] = [[node for node in several if node is not None] for several in answers.ids]
         read = [name for i, name in enumerate(names) if i not in broken]
         frame = pd.DataFrame(table, index=read, dtype=object)
         if broken:

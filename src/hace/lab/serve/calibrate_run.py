@@ -55,7 +55,10 @@ def calibrate_run(
     of: str | Sequence[str] | None = None,
     confidence: float | None = None,
     rule: str = "threshold",
+    nodes: int | None = None,
     group_share: float | None = None,
+    prefer: str = "steadier",
+    by: str | None = None,
     split: str = "val",
     root: str | Path | None = None,
     temperature: float | None = None,
@@ -74,7 +77,7 @@ def calibrate_run(
 
     Args:
         folder: The run directory.
-        accuracy, of, confidence, rule, group_share: What to guarantee; as of :func:`calibrate_scores`.
+        accuracy, of, confidence, rule, nodes, group_share, prefer, by: What to guarantee; as of :func:`calibrate_scores`.
         split: "val", the samples the run held out. "test" spends the test samples: accuracy on them is no longer a test.
         root: Where its data are now, if they were moved.
         temperature: Fitted on other samples. None: that of the run, if it has it from its configuration; otherwise it is
@@ -127,7 +130,10 @@ def calibrate_run(
         of=of,
         confidence=confidence,
         rule=rule,
+        nodes=nodes,
         group_share=group_share,
+        prefer=prefer,
+        by=by,
         outputs=view.outputs,
         temperature=temperature if temperature is not None else run.config.temperature,
         split=scored.split,

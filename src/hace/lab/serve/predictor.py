@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hace.checks import require
+from hace.checks import is_number, require
 from hace.data import Features, Samples
 from hace.data.own_lists import Texts
 from hace.data.split import Split
@@ -33,6 +33,7 @@ from hace.decisions.calibration import (
     check_guarantee,
     read_calibration,
 )
+from hace.decisions.node_sets import common_ancestors
 from hace.decisions.rules import top_k
 from hace.decisions.scores import Scores, subset_leaves
 from hace.errors import ConfigError, DataError, amount
@@ -75,6 +76,8 @@ class Question:
         of: "samples": the guarantee is about all samples. "answers": of the answers that say something, so many are true.
         pool: "log" or "mean": one answer per group; see :meth:`Predictor.predict`.
         prior: Prior weights of nodes, which apply to all below: how much likelier here than in training.
+        nodes: With a threshold: the answer is at most so many nodes, "the truth is under one of these", that have this
+            probability together and the fewest classes below. A calibration of sets names its own number.
 
     With accuracy, pool, subset and prior must be those of the calibration. Without threshold and level the answer is the best
     leaf.
@@ -88,6 +91,7 @@ class Question:
     of: str = "samples"
     pool: str | None = None
     prior: Mapping[str, float] | None = None
+    nodes: int | None = None
 
     def __post_init__(self) -> None:
         require("top_k", self.top_k, "at least 1", self.top_k >= 1)
@@ -95,6 +99,11 @@ class Question:
         given = [name for name, value in ways.items() if value is not None]
         if len(given) > 1:
             raise ConfigError(f"{' and '.join(given)} are ways to choose the rank of the answer: give one.")
+        if self.nodes is not None and (self.threshold is None or not is_number(self.threshold)):
+            raise ConfigError(
+                f"nodes must come with one threshold. Got nodes={self.nodes} with threshold={self.threshold!r}. A guarantee of "
+                "sets names its own number: hace calibrate --rule set --nodes 3."
+            )
         if self.accuracy is not None:
             check_guarantee(self.accuracy, self.of)
 
@@ -106,7 +115,7 @@ class Predictions:
     Attributes:
         names: The samples: paths of images, names of features.
         leaves: (M, k) the most probable leaves, best first; their probabilities are among the leaves alone.
-        answers: (M,) the answer: the best leaf, or the node that a threshold or a level asks for.
+        answers: (M,) the answer: the best leaf, or the node that a threshold or a level asks for; of sets (M, K) their nodes.
         broken: The images that could not be read, with their place among all samples given.
         start: The place of the first sample.
         guarantee: What the answers guarantee, where an accuracy was asked for.
@@ -146,7 +155,8 @@ class Predictions:
     def documents(self) -> Iterator[dict[str, Any]]:
         """One document per sample, in the order given; a broken image has its reason as "error"."""
         reasons = {b.place: b for b in self.broken}
-        answers, paths = self.answers.columns(), self.answers.paths
+        single = self.answers if self.answers.nodes.dim() == 1 else common_ancestors(self.answers)
+        answers, paths, sets = single.columns(), single.paths, self._sets()
         ids, names, probabilities = self.leaves.ids, self.leaves.names, self.leaves.probabilities.tolist()
         row = 0
         for place in range(self.start, self.start + len(self) + len(reasons)):
@@ -160,17 +170,30 @@ class Predictions:
                 "answer": {
                     **{key: answers[key][row] for key in answers if key not in ("sample", "path")},
                     "path": list(paths[row]),
+                    **({} if sets is None else {"nodes": sets[row]}),
                     **({} if self.guarantee is None else {"guarantee": self.guarantee.guarantee}),
                 },
                 "leaves": [{"id": node, "name": name, "probability": p} for node, name, p in best],
             }
             row += 1
 
+    def _sets(self) -> list[list[dict[str, Any]]] | None:
+        """The nodes of each answer, where answers are sets."""
+        if self.answers.nodes.dim() == 1:
+            return None
+        columns = zip(self.answers.ids, self.answers.names, self.answers.probabilities.tolist(), strict=True)
+        keys = ("id", "name", "probability")
+        return [
+            [dict(zip(keys, node, strict=True)) for node in zip(*answer, strict=True) if node[0] is not None]
+            for answer in columns
+        ]
+
     def row_columns(self) -> list[str]:
         """The columns of :meth:`rows`."""
         named = ["level_name"] if self.hierarchy.level_names is not None else []
         guaranteed = ["guarantee"] if self.guarantee is not None else []
-        answer = ["name", "level", *named, "probability", "path", *guaranteed]
+        several = ["nodes"] if self.answers.nodes.dim() == 2 else []
+        answer = ["name", "level", *named, "probability", "path", *several, *guaranteed]
         count = self.leaves.nodes.shape[1]
         leaves = [f"leaf_{i}{what}" for i in range(1, count + 1) for what in ("", "_name", "_probability")]
         return ["sample", "answer", *(f"answer_{key}" for key in answer), *leaves, "error"]
@@ -185,6 +208,7 @@ class Predictions:
             for what, node in {"answer": document.get("answer", {}), **leaves}.items():
                 for key, value in node.items():
                     text = " > ".join(value) if key == "path" else value
+                    text = " | ".join(one["id"] for one in value) if key == "nodes" else text
                     row[what if key == "id" else f"{what}_{key}"] = text
             yield row
 
@@ -280,6 +304,7 @@ class Predictor:
         accuracy: float | None = None,
         of: str = "samples",
         prior: Mapping[str, float] | None = None,
+        nodes: int | None = None,
         groups: Sequence[Any] | np.ndarray | None = None,
         pool: str = "mean",
         batch_size: int | None = None,
@@ -291,7 +316,7 @@ class Predictor:
         Args:
             inputs: A path as `hace predict` takes it; a PIL image or a uint8 array (H, W, 3); several paths or images; or,
                 for a probe, features (M, d).
-            top_k, threshold, level, subset, accuracy, of, prior: See :class:`Question`.
+            top_k, threshold, level, subset, accuracy, of, prior, nodes: See :class:`Question`.
             groups: The burst, observation or recording of each sample: one answer for each group, named after it.
             pool: How the answers to a group become one: "mean", the mean of probabilities, which was better
                 calibrated on frog calls, or "log", of log-probabilities.
@@ -303,7 +328,7 @@ class Predictor:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
         chosen, how = None if subset is None else list(subset), None if groups is None else pool
-        asked = Question(top_k, threshold, level, chosen, accuracy, of, how, prior)
+        asked = Question(top_k, threshold, level, chosen, accuracy, of, how, prior, nodes)
         if groups is not None:
             predictions = self.pooled(
                 self.inputs(inputs), asked, groups, batch_size=batch_size, workers=workers
@@ -464,7 +489,9 @@ class Predictor:
         leaves = top_k(q, h, min(asked.top_k, choices))
         if leaves.nodes.dim() == 1:  # a single leaf comes without the second dimension
             leaves = Decisions(h, leaves.nodes[:, None], leaves.probabilities[:, None])
-        answers = answer(scores, guarantee=guarantee, threshold=asked.threshold, level=asked.level)
+        answers = answer(
+            scores, guarantee=guarantee, threshold=asked.threshold, level=asked.level, nodes=asked.nodes
+        )
         if guarantee is None and asked.threshold is None and asked.level is None:
             return leaves, answers
         return leaves, stopped(answers, scores, self.deepest)

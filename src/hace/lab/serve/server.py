@@ -40,6 +40,7 @@ class Options(BaseModel):
     model_config = ConfigDict(extra="forbid")
     top_k: int = Field(5, ge=1, le=100, description="How many classes to give.")
     threshold: float | None = Field(None, ge=0, le=1, description="Answer the deepest node so probable.")
+    nodes: int | None = Field(None, ge=1, le=8, description="With a threshold: answer at most so many nodes.")
     level: str | None = Field(None, max_length=200, description="Answer the best node of a level.")
     subset: list[str] | None = Field(None, max_length=5000, description="Restrict to these classes.")
     accuracy: float | None = Field(None, gt=0, lt=1, description="Keep a guarantee that was calibrated.")
@@ -50,7 +51,7 @@ class Options(BaseModel):
         """What it asks of every sample; can be compared, so that equal questions share a batch."""
         level: Any = int(self.level) if self.level is not None and self.level.isdecimal() else self.level
         subset = None if self.subset is None else tuple(self.subset)
-        return Question(self.top_k, self.threshold, level, subset, self.accuracy, self.of)
+        return Question(self.top_k, self.threshold, level, subset, self.accuracy, self.of, nodes=self.nodes)
 
 
 def make_app(
