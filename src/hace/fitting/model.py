@@ -101,8 +101,8 @@ class Model:
     ) -> pd.DataFrame:
         """An answer for every sample, with its rank and confidence; all three are None where the model abstains.
 
-        Where photos cannot be read, a column "error" says why. After `hace calibrate --rule set`, a column "nodes" has the nodes
-        that the truth is under one of, and the answer is the group that holds them all.
+        Where photos cannot be read, a column "error" says why. After `hace calibrate --rule set`, a column "nodes" has the
+        nodes that the truth is under one of, and the answer is the group that holds them all.
 
         Args:
             new: samples in any form that `hace.fit` takes, labels not needed.
