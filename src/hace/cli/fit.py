@@ -24,7 +24,7 @@ def fit(
     place: Annotated[Path | None, Parameter(name="--for")] = None,
     text: str | None = None,
     image: str | None = None,
-    features: Words = (),
+    columns: Words = (),
     model: str | None = None,
     checkpoint: Path | None = None,
     page: Path | None = None,
@@ -69,7 +69,7 @@ def fit(
             training samples as these are.
         text: The column of texts.
         image: The column with paths of photos.
-        features: The columns of features (default: all numbers).
+        columns: The columns of features (default: all numbers).
         model: The frozen model of photos (timm) or texts (sentence-transformers, or tfidf).
         checkpoint: Weights of that model: a file, or a folder for texts (default: from the hub).
         page: The page, an .html file or a folder (default: named after the model).
@@ -113,7 +113,7 @@ def fit(
             new=place,
             text=text,
             image=image,
-            features=features or None,
+            columns=columns or None,
             layer=layer,
             obsm=obsm,
             model=model,

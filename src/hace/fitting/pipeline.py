@@ -40,7 +40,7 @@ def fit(
     split: Any = None,
     groups: Any = None,
     new: Any = None,
-    features: Sequence[str] | None = None,
+    columns: Sequence[str] | None = None,
     image: str | None = None,
     text: str | None = None,
     layer: str | None = None,
@@ -67,7 +67,7 @@ def fit(
             minute between them; "sequence": runs in the order of the data; False: none.
         new: unlabelled samples from where the model will be used, in any form of `data`: held-out samples are then chosen, and
             those that calibrate drawn, to be as similar to the training samples as these are, so that guarantees speak of them.
-        features: columns of features; None: all numbers.
+        columns: columns of features; None: all numbers.
         image: column with paths of photos; None: found by name.
         text: column of texts; None: found by name.
         layer: layer of an AnnData with the features.
@@ -98,8 +98,8 @@ def fit(
         )
         report_progress("Reading", 0)
         made = groups if isinstance(groups, str) and groups in (TIME, SEQUENCE) else None
-        columns = Columns(label, split, None if made else groups, features, image, text, layer, obsm)
-        given = check_enough(read(data, y, hierarchy, columns))
+        named = Columns(label, split, None if made else groups, columns, image, text, layer, obsm)
+        given = check_enough(read(data, y, hierarchy, named))
         if made is not None:
             given = grouped(given, made)
         encoder = None

@@ -130,7 +130,7 @@ def _items(
     if texts and numeric:
         raise ConfigError(
             f"{source} must say what to learn from: it has texts ({listed(texts)}) and numbers ({listed(numeric)}). Name one: "
-            f"text={texts[0]!r} (--text), or features={numeric[:3]!r} (--features)."
+            f"text={texts[0]!r} (--text), or columns={numeric[:3]!r} (--columns)."
         )
     if len(texts) > 1:
         named = [name for name in texts if name.casefold() in TEXTS]
@@ -220,7 +220,7 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     """The columns of numbers among those that are left."""
     if columns.features is not None:
         known = {str(name).casefold(): str(name) for name in frame.columns}
-        return [_named(name, known, "features", source) for name in columns.features]
+        return [_named(name, known, "columns", source) for name in columns.features]
     numeric_columns, skipped = [], []
     for name in left:
         numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
@@ -228,7 +228,7 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     if not numeric_columns:
         raise DataError(
             f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} "
-            "besides the labels. Name one: image=, text= or features= (--image, --text, --features)."
+            "besides the labels. Name one: image=, text= or columns= (--image, --text, --columns)."
         )
     if skipped:
         notes.append(f"Columns that are no measurements are not used: {listed(skipped)}.")
@@ -265,8 +265,8 @@ def numbers(frame: Any, features: Sequence[str], source: str) -> tuple[np.ndarra
         if text:
             raise DataError(
                 f"{source}: {name!r} must hold numbers. {len(text):,} of {len(column):,} are not; the first is "
-                f"{column.iloc[text[0]]!r} in row {text[0]}. Correct it, or name the columns to use: features=[...] "
-                "(--features)."
+                f"{column.iloc[text[0]]!r} in row {text[0]}. Correct it, or name the columns to use: columns=[...] "
+                "(--columns)."
             )
         parts.append(values.to_numpy(dtype=np.float64, na_value=np.nan))
     x = np.stack(parts, axis=1).astype(np.float32)
