@@ -114,6 +114,15 @@ def test_a_given_hierarchy_and_images_elsewhere(tmp_path: Path) -> None:
         load_dataset("coco", path, hierarchy=small, images=str(tmp_path / "pictures"))
 
 
+@pytest.mark.parametrize("place", ["annotations", "annotations/images", "val2017", "images", "."])
+def test_usual_places_of_images(place: str, tmp_path: Path) -> None:
+    (tmp_path / "annotations").mkdir()
+    photos(tmp_path / place)
+    path = written(tmp_path / "annotations", document(), "instances_val2017.json")
+    assert len(load_dataset("coco", path)["train"]) == 18
+    assert as_inputs(str(path)).images[0].path.is_file()  # pyright: ignore[reportAttributeAccessIssue]
+
+
 def test_supercategories_as_people_write_them(tmp_path: Path) -> None:
     """COCO's person is its own supercategory; Roboflow's first category is a group; others have none."""
     photos(tmp_path)

@@ -56,12 +56,14 @@ class Annotations:
     Attributes:
         boxes: one by one, in the order of the file.
         parents: the supercategory of each category, None for none.
+        folder: where the images are.
         left_out: why annotations are left out, and how many.
         clipped: how many boxes reach beyond their image.
     """
 
     boxes: list[BoxedImage] = field(default_factory=list)
     parents: dict[str, str | None] = field(default_factory=dict)
+    folder: Path = Path()
     left_out: Counter[str] = field(default_factory=Counter)
     clipped: int = 0
 
@@ -84,9 +86,9 @@ def load_coco(
 ) -> Dataset[Samples]:
     """Boxes of a file of COCO annotations, or of a folder with one in each of train/, val/ (or valid/) and test/.
 
-    `images` is the folder of the images, by default that of the annotations. Boxes are cropped with `padding`, a share of
-    their sides. They are clipped to their image; those outside it, without area, or of a `crowd` (unless it is true) are left
-    out, and counted in a warning.
+    `images` is the folder of the images, by default that of the annotations, images/ or the one COCO names after them. Boxes
+    are cropped with `padding`, a share of their sides. They are clipped to their image; those outside it, without area, or of
+    a `crowd` (unless it is true) are left out, and counted in a warning.
     """
     require("padding", padding, "0 or more", padding >= 0)
     files = _split_files(root)
@@ -99,7 +101,7 @@ def load_coco(
         if not own.boxes:
             raise DataError(f"{path}: must have boxes that can be used. Got none.")
         prefix = f"{path.parent.name}/" if root.is_dir() else ""
-        splits[split] = _samples(own.boxes, h, _folder(path, images), path, prefix)
+        splits[split] = _samples(own, h, path, prefix)
     if hierarchy is not None and not allow_empty:
         check_classes(str(root), h, splits.values())
     return Dataset(root.resolve().stem, h, with_test(splits, test, str(root)))
@@ -125,8 +127,21 @@ def _split_files(root: Path) -> dict[str, Path]:
     return {split: files[split] for split in ordered_splits(files)}
 
 
-def _folder(path: Path, images: str | None) -> Path:
-    return path.parent if images is None else Path(images)
+def _folder(path: Path, images: str | None, pictures: Iterable[Mapping[str, Any]]) -> Path:
+    """The folder of the images: the one given, else the first of the usual ones that has the first image.
+
+    Usual are that of the annotations, images/ in it or beside it, and, as COCO has them, one beside it whose name ends that of
+    the file: annotations/instances_val2017.json and val2017/.
+    """
+    if images is not None:
+        return Path(images)
+    own, above = path.parent, path.resolve().parent.parent
+    name = next((row["file_name"] for row in pictures if isinstance(row.get("file_name"), str)), None)
+    beside = (above / path.stem.rpartition("_")[2], above / "images", above)
+    if name is None:
+        return own
+    name = inside_folder(name, own, str(path))
+    return next((folder for folder in (own, own / "images", *beside) if (folder / name).is_file()), own)
 
 
 def read_annotations(
@@ -139,10 +154,10 @@ def read_annotations(
             f"{path} must be COCO annotations: an object with the lists {', '.join(_PARTS)}. Got "
             f"{listed(document, 10) if isinstance(document, dict) else type(document).__name__}."
         )
-    folder = _folder(path, images)
     categories = _by_id(document["categories"], "category", path)
     pictures = _by_id(document["images"], "image", path)
-    used = Annotations(parents=_parents(categories, path))
+    folder = _folder(path, images, pictures.values())
+    used = Annotations(parents=_parents(categories, path), folder=folder)
     sizes: dict[Any, tuple[float, float]] = {}
     for place, row in enumerate(document["annotations"]):
         what = f"{path}: annotation {place}"
@@ -278,22 +293,21 @@ def _warn_of(used: Annotations, path: Path) -> None:
         warnings.warn(f"{path}: of {total:,} annotations, {', '.join(parts)}.", DataWarning, stacklevel=4)
 
 
-def _samples(
-    boxes: Sequence[BoxedImage], h: Hierarchy, folder: Path, path: Path, prefix: str = ""
-) -> Samples:
+def _samples(used: Annotations, h: Hierarchy, path: Path, prefix: str = "") -> Samples:
     """The samples of a split; ``prefix`` tells files of one name in two splits apart."""
-    paths = [box.path for box in boxes]
+    paths = [box.path for box in used.boxes]
+    listed_once = list(dict.fromkeys(paths))
     try:
-        there = check_exist(folder, list(dict.fromkeys(paths)))
+        there = check_exist(used.folder, listed_once)
     except DataError as error:
         raise DataError(f"{error} Or say where the images are: -o images=FOLDER (images=).") from error
-    file_of = dict(zip(dict.fromkeys(paths), there, strict=True))
+    file_of = dict(zip(listed_once, there, strict=True))
     return Samples(
         hierarchy=h,
-        nodes=nodes_of([box.category for box in boxes], h, str(path)),
+        nodes=nodes_of([box.category for box in used.boxes], h, str(path)),
         names=[prefix + name for name in numbered(paths)],
-        paths=[folder / file_of[image] for image in paths],
-        boxes=np.array([box.box for box in boxes]),
+        paths=[used.folder / file_of[image] for image in paths],
+        boxes=np.array([box.box for box in used.boxes]),
         relative=True,
         groups=np.array([prefix + image for image in paths]),
     )

@@ -231,10 +231,9 @@ def _detected(path: Path, confidence: float = 0.2, padding: float = 0.1, all: bo
     """Crops of the images that MegaDetector looked at, or of COCO's boxes; a second box of an image is named image#2."""
     document = read_json(path)
     if is_coco(document):
-        boxes = read_annotations(path, padding=padding, crowd=True).boxes
-        places = [path.parent / box.path for box in boxes]
-        crops = [Crop(place, box.box) for place, box in zip(places, boxes, strict=True)]
-        return ImageList(numbered(box.path for box in boxes), crops)
+        used = read_annotations(path, padding=padding, crowd=True)
+        crops = [Crop(used.folder / box.path, box.box) for box in used.boxes]
+        return ImageList(numbered(box.path for box in used.boxes), crops)
     detections = read_detections(path, confidence, padding)
     crops = [(file, box) for file, boxes in detections.items() for box in boxes[: None if all else 1]]
     empty = [file for file, boxes in detections.items() if not boxes]
