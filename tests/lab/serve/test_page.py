@@ -273,6 +273,43 @@ def test_the_rules_of_python_and_of_the_page_agree(shown: Any) -> None:
                         np.testing.assert_allclose([p for _, p in result], expected.probabilities, atol=1e-6)
 
 
+def test_sets_of_nodes_are_those_of_python(shown: Any) -> None:
+    import torch
+
+    from hace import predict
+
+    script = (
+        "const t = new Tree(arguments[0]); return arguments[1].map((s) => "
+        "t.set(t.probabilities(s, arguments[2], 1, null).nodes, arguments[3], arguments[4]))"
+    )
+    rng = np.random.default_rng(1)
+    for root in ([("r", "a"), ("r", "b")], []):
+        h = Hierarchy.from_edges(
+            [
+                *root,
+                ("a", "x"),
+                ("a", "y"),
+                ("b", "z"),
+                ("b", "w"),
+                ("b", "v"),
+                ("x", "p"),
+                ("x", "q"),
+                ("w", "o"),
+            ]
+        )
+        for outputs in ("leaves", "nodes"):
+            z = rng.normal(size=(12, h.num_leaves if outputs == "leaves" else h.num_nodes)) * 1.5
+            for count, threshold in ((1, 0.5), (2, 0.7), (3, 0.9)):
+                result = shown.execute_script(
+                    script, hierarchy_document(h), z.tolist(), outputs, count, threshold
+                )
+                expected = predict(
+                    torch.tensor(z), h, "set", nodes=count, threshold=threshold, outputs=outputs
+                )
+                for nodes, slow in zip(result, expected.nodes.tolist(), strict=True):
+                    assert set(nodes) == {v for v in slow if v > (0 if h.rooted else -1)}
+
+
 def test_the_token_is_in_the_part_of_the_address_that_stays_in_the_browser(
     browser: Any, predictor: Predictor, serve: Callable[[Any], str]
 ) -> None:

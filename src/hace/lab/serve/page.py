@@ -47,6 +47,9 @@ class Sample(NamedTuple):
         return {"name": self.name, "truth": self.truth, "kind": kind}
 
 
+_RULES = ("threshold", "climb", "set")  # that the page knows
+
+
 def model_document(predictor: Predictor) -> dict[str, Any]:
     """What the page and GET /model say of a model."""
     h = predictor.hierarchy
@@ -71,10 +74,10 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         "guarantees": [
             {
                 key: getattr(t, key)
-                for key in ("accuracy", "of", "threshold", "rule", "confidence", "guarantee")
+                for key in ("accuracy", "of", "threshold", "rule", "nodes", "confidence", "guarantee")
             }
             for t in guarantees
-            if t.accuracy is not None and t.groups is None and t.constrained
+            if t.accuracy is not None and t.groups is None and t.constrained and t.rule in _RULES
         ],
         "broken": calibration.broken if calibration and plain else "",
         "note": "It knows these classes and no others: whatever it is shown, it answers with one of them or a group. "

@@ -81,6 +81,34 @@ class Tree {
     return at;
   }
 
+  // At most `count` nodes with the fewest classes below whose mass is at least a threshold; [] where none but the root has it.
+  // best[k][s]: the greatest mass of at most k nodes with s classes in all, and these nodes; trees only.
+  set(q, count, threshold) {
+    const empty = () => Array.from({ length: count + 1 }, () => [{ mass: 0, nodes: [] }]);
+    const joined = (one, other) => {
+      const found = empty();
+      for (let k = 0; k <= count; k++)
+        for (let taken = 0; taken <= k; taken++)
+          one[k - taken].forEach((a, i) => a && other[taken].forEach((b, j) => {
+            const mass = a.mass + b.mass, known = found[k][i + j];
+            if (b && (!known || mass > known.mass)) found[k][i + j] = { mass, nodes: [...a.nodes, ...b.nodes] };
+          }));
+      return found;
+    };
+    const best = (v) => {
+      const found = this.children[v].map(best).reduce(joined, empty()), all = this.classes[v];
+      for (let k = 1; k <= count; k++) {
+        const known = found[k][all], several = known && known.nodes.length > 1;
+        if (!known || (several ? q[v] >= known.mass * (1 - 1e-12) : q[v] > known.mass * (1 + 1e-12)))
+          found[k][all] = { mass: q[v], nodes: [v] };
+      }
+      return found;
+    };
+    const found = this.tops.map(best).reduce(joined, empty())[count];
+    const passing = found.slice(1, this.leaves.length).find((set) => set && set.mass >= threshold);
+    return passing ? passing.nodes.sort((a, b) => q[b] - q[a]) : [];
+  }
+
   name(v, language) {
     const node = this.nodes[v];
     return (language && node.names && node.names[language]) || node.name;
@@ -111,6 +139,12 @@ class Tree {
   rankBelow(v) {
     const ranks = new Set(this.leaves.filter((l) => this.above[l].includes(v)).map((l) => this.rank(l)));
     return ranks.size === 1 ? [...ranks][0] : "";
+  }
+
+  // "A herring gull, a common gull or a tern."
+  anyOf(set, language) {
+    const names = set.map((v) => this.name(v, language));
+    return `One of these: ${names.slice(0, -1).join(", ")} or ${names[names.length - 1]}.`;
   }
 
   // "Larus, a genus in the family Laridae: not sure which species."
@@ -333,8 +367,13 @@ function decided(item) {
   const kept = guarantee(), { model, tree } = page;
   const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, model.temperature, page.keep);
   const asked = Number($("sure").value) / 100;
+  if (kept && kept.rule === "set") {
+    const set = kept.threshold > 1 ? [] : tree.set(nodes, kept.nodes, kept.threshold), nothing = tree.rooted ? tree.tops[0] : -1;
+    const probability = set.length ? set.reduce((sum, n) => sum + nodes[n], 0) : 1;
+    return { nodes, leaves, set, v: set.length ? set[0] : nothing, probability };
+  }
   const v = tree.answer(nodes, leaves, kept ? kept.threshold : asked, kept ? kept.rule : "threshold");
-  return { nodes, leaves, v, probability: v >= 0 ? nodes[v] : 1 };
+  return { nodes, leaves, set: [v], v, probability: v >= 0 ? nodes[v] : 1 };
 }
 
 function bar(name, p, chosen) {
@@ -366,15 +405,17 @@ function show() {
   $("batch").hidden = page.items.length < 2;
   const item = page.items[page.chosen];
   if (item && item.scores) {
-    const { nodes, leaves, v, probability } = decided(item);
-    $("said").textContent = tree.sentence(v, language);
+    const { nodes, leaves, set, v, probability } = decided(item);
+    $("said").textContent = set.length > 1 ? tree.anyOf(set, language) : tree.sentence(v, language);
     const rank = v >= 0 ? tree.rank(v) || `level ${tree.nodes[v].level}` : "";
+    const what = set.length > 1 ? "together" : rank;
     $("rank").textContent = v >= 0 && !(tree.rooted && v === tree.tops[0])
-      ? `${rank[0].toUpperCase()}${rank.slice(1)}, probability ${percent(probability)}${model.guarantees.length ? " after calibration" : ""}`
+      ? `${what[0].toUpperCase()}${what.slice(1)}, probability ${percent(probability)}${model.guarantees.length ? " after calibration" : ""}`
       : "The most probable way down is below.";
     const said = v >= 0 ? tree.path(v) : [];
-    const shown = v >= 0 && !(tree.rooted && v === tree.tops[0]) ? said : tree.walk(nodes).slice(0, 3);
-    $("path").replaceChildren(...shown.map((n) => bar(tree.name(n, language), nodes[n], n === v)));
+    const one = v >= 0 && !(tree.rooted && v === tree.tops[0]) ? said : tree.walk(nodes).slice(0, 3);
+    const shown = set.length > 1 ? set : one;
+    $("path").replaceChildren(...shown.map((n) => bar(tree.name(n, language), nodes[n], set.includes(n))));
     const inner = v < 0 || tree.children[v].length > 0;
     const parent = v >= 0 && tree.nodes[v].parents.length ? tree.nodes[v].parents[0] : -1;
     const family = v < 0 ? tree.tops : inner ? tree.children[v] : parent >= 0 ? tree.children[parent] : tree.tops;
@@ -407,9 +448,10 @@ function row(item, i) {
 
 function cells(item) {
   if (!item.scores) return [item.error || "…", "", ""];
-  const { v, probability } = decided(item), { tree } = page;
+  const { set, v, probability } = decided(item), { tree } = page, language = $("language").value;
   if (v < 0 || (tree.rooted && v === tree.tops[0])) return ["no answer", "", ""];
-  return [tree.name(v, $("language").value), tree.rank(v) || `level ${tree.nodes[v].level}`, percent(probability)];
+  if (set.length > 1) return [set.map((n) => tree.name(n, language)).join(", "), "one of these", percent(probability)];
+  return [tree.name(v, language), tree.rank(v) || `level ${tree.nodes[v].level}`, percent(probability)];
 }
 
 function csv() {
@@ -422,9 +464,11 @@ function csv() {
   const lines = [["sample", "answer", "answer_name", "answer_level", "answer_probability", "answer_path", "error"]];
   for (const item of page.items) {
     if (!item.scores) { lines.push([item.name, "", "", "", "", "", item.error]); continue; }
-    const { v, probability } = decided(item), node = tree.nodes[v];
+    const { set, v, probability } = decided(item), node = tree.nodes[v];
     const path = v < 0 ? "" : tree.path(v).map((n) => tree.nodes[n].id).join(" > ");
-    lines.push([item.name, node?.id, node?.name, node ? node.level : 0, probability, path, ""]);
+    const all = (key) => set.map((n) => tree.nodes[n][key]).join(" | ");
+    if (set.length > 1) lines.push([item.name, all("id"), all("name"), "", probability, "", ""]);
+    else lines.push([item.name, node?.id, node?.name, node ? node.level : 0, probability, path, ""]);
   }
   return lines.map((line) => line.map(cell).join(",")).join("\n") + "\n";
 }
