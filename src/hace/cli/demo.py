@@ -19,12 +19,11 @@ def demo(*, out: Path = Path("hace-demo")) -> None:
     Args:
         out: Folder of photos, model and page.
     """
+    from hace.fitting.demo import make_demo
+    from hace.fitting.progress import Display
     from hace.lab.runs.process import keep_freed_memory
 
     keep_freed_memory()
-    from hace.fitting.demo import make_demo
-    from hace.fitting.progress import Display
-
     with Display() as display:
         made = make_demo(out, progress=display.show)
     print(made.model)
