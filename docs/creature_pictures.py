@@ -62,7 +62,7 @@ def write_answers(demo: Path) -> None:
 def _chosen(model: hace.Model, demo: Path) -> list[str]:
     """Two test photos: one whose species the guarantee of 95% leaves open, one whose answer three guarantees change."""
     by_name = {path.name: path for path in sorted((demo / "photos").rglob("*.jpg"))}
-    names = [photo_name(species, individual("test", i)) for i in range(7) for species in SPECIES]
+    names = [photo_name(species, individual("test", i)) for i in range(8) for species in SPECIES]
     answers = {a: model.predict([by_name[name] for name in names], accuracy=a) for a in GUARANTEES}
     ranks = {a: list(table["rank"]) for a, table in answers.items()}
     true = [
@@ -240,7 +240,7 @@ def photos(document: Mapping[str, Any]) -> Drawing:
     drawing = Drawing(800, 560, "Twelve species of three families of insects")
     for row, family in enumerate(SHEET):
         for column, species in enumerate(s for s in SPECIES if s.family == family):
-            x, y = 20 + 193 * column, 16 + 180 * row
+            x, y = 20 + 197 * column, 16 + 180 * row
             drawing.photo(x + 12, y, 146, photo_name(species, individual("train", 4 + column)), pixels=168)
             drawing.text(x + 85, y + 164, species.name, size=13, anchor="middle")
     return drawing

@@ -32,7 +32,7 @@ from hace import (
     build_loss,
     export_run,
 )
-from hace.data import Samples, synthetic_features, synthetic_images
+from hace.data import synthetic_features
 from hace.draw import draw_hierarchy, lay_out
 from hace.draw.picture import _rings
 from hace.formats import parse_hierarchy
@@ -214,27 +214,6 @@ def speed() -> Figure:
     return figure
 
 
-def painted() -> Figure:
-    """Synthetic images of twelve classes, in the order of the tree."""
-    data = synthetic_images(classes=12, train=1, test=4)
-    return image_grid(data.hierarchy, data["test"], rows=4, figsize=(9.6, 3.6), fontsize=10)
-
-
-def image_grid(
-    h: Hierarchy, samples: Samples, *, rows: int, figsize: tuple[float, float], fontsize: float
-) -> Figure:
-    """The first images of every class, a column per class, in the order of the tree."""
-    figure, grid = plt.subplots(rows, h.num_leaves, figsize=figsize)
-    order = sorted(range(h.num_leaves), key=lambda label: h.leaf_nodes[label])
-    for column, label in enumerate(order):
-        for row, sample in enumerate(np.flatnonzero(h.labels[samples.nodes] == label)[:rows]):
-            grid[row, column].imshow(samples.image(int(sample)))
-            grid[row, column].axis("off")
-        grid[0, column].set_title(h.leaves[label], fontsize=fontsize, color=INK)
-    figure.subplots_adjust(wspace=0.06, hspace=0.06)
-    return figure
-
-
 def estimator() -> Figure:
     """Where the estimator of the page answers with a species, and where with the kind alone."""
     iris = load_iris()
@@ -365,16 +344,6 @@ def peers() -> Figure:
     axes.minorticks_off()
     axes.spines[["top", "right"]].set_visible(False)
     return figure
-
-
-def photos() -> Figure:
-    """The images that the tutorial about photos paints."""
-    page = (DOCS / "tutorials" / "photos.md").read_text(encoding="utf-8")
-    program = re.search(r'title="paint.py"\n(.*?)^for split', page, re.DOTALL | re.MULTILINE)
-    assert program
-    names: dict = {}
-    exec(program[1], names)
-    return image_grid(names["h"], names["data"]["test"], rows=3, figsize=(9.6, 4.0), fontsize=9)
 
 
 def decisions() -> Figure:
@@ -575,7 +544,6 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         coarse_labels,
         segments,
         speed,
-        painted,
         estimator,
         probing,
         deployment,
@@ -584,7 +552,6 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         groups,
         architecture,
         peers,
-        photos,
         decisions,
         metrics,
     )
@@ -597,7 +564,7 @@ def main() -> None:
     plt.rcParams.update(
         {"font.size": 10, "axes.titlesize": 12, "savefig.bbox": "tight", "figure.facecolor": "white"}
     )
-    small = {"animals": 64, "painted": 72, "photos": 72}  # many colours make large files
+    small = {"animals": 64}  # many colours make large files
     for name in sys.argv[1:] or PICTURES:
         figure = PICTURES[name]()
         if figure is not None:

@@ -38,7 +38,17 @@ MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = ">>> "
 TO_EVIDENCE = re.compile(r"\]\(((?:\.\./)*)\.\./evidence/")
 FROM_EVIDENCE = re.compile(r"\]\(\.\./docs/")
-STUDY = ["demo", "--only", "method=cross_entropy,hace", "--seeds", "3", "--rates", "32,128", "--widen", "0"]
+STUDY = [
+    "animals",
+    "--only",
+    "method=cross_entropy,hace",
+    "--seeds",
+    "3",
+    "--rates",
+    "32,128",
+    "--widen",
+    "0",
+]
 
 
 class MathParagraphs(Preprocessor):

@@ -172,8 +172,8 @@ def write_study(folder: Path, records: Sequence[Record], hierarchy: Hierarchy) -
     }
     document = {
         "format": 2,
-        "preset": "demo",
-        "command": "hace study demo --methods cross_entropy,hace --seeds 2 --out STUDY",
+        "preset": "animals",
+        "command": "hace study animals --methods cross_entropy,hace --seeds 2 --out STUDY",
         "choices": {"methods": ["cross_entropy", "hace"], "seeds": 2},
         "runs": "runs",
         "data": known,

@@ -27,7 +27,7 @@ CO_OPTIMIZED = 1  # the flag of functions; the code of modules and class bodies 
 
 TREE = "parent,child\nanimal,dog\nanimal,cat\ndog,husky\ndog,beagle\ncat,tabby\ncat,siamese\n"
 CLASSES = ("husky", "beagle", "tabby", "siamese")
-STUDY = "study demo --only method=cross_entropy,hace --seeds 1 --rates 4,16 --widen 0 --epochs-scale 0.1 --out study"
+STUDY = "study animals --only method=cross_entropy,hace --seeds 1 --rates 4,16 --widen 0 --epochs-scale 0.1 --out study"
 PROBE = "probe --features features.npz --hierarchy tree.csv --loss hace --lr 4 --epochs 2"
 
 # The command of each flow, and those that make its inputs.

@@ -65,9 +65,9 @@ class Study(Choices):
         ConfigError: A value is out of range, or there is no such study.
 
     Example:
-        >>> study = Study("demo", only={"method": "hace,cross_entropy"}, seeds=2)
+        >>> study = Study("animals", only={"method": "hace,cross_entropy"}, seeds=2)
         >>> study.out, len(study.plan().configurations)
-        ('hace-demo', 8)
+        ('hace-animals', 8)
     """
 
     preset: str | tuple[str, ...] | Mapping[str, Any] = setting("")

@@ -44,9 +44,9 @@ def test_lists_take_commas_and_options_of_the_command_are_apart() -> None:
     assert values["given"] == {"data": {"root": "f.npz"}, "head": {"name": "poincare"}}
     values = given_to(
         "study",
-        "demo controls --rates 1,2 --methods hace:level_weights=[1,2],cross_entropy --gpus 1 --executor ray",
+        "animals controls --rates 1,2 --methods hace:level_weights=[1,2],cross_entropy --gpus 1 --executor ray",
     )
-    assert values["preset"] == ("demo", "controls")
+    assert values["preset"] == ("animals", "controls")
     assert values["choices"] == {
         "rates": (1.0, 2.0),
         "methods": ("hace:level_weights=[1,2]", "cross_entropy"),
@@ -109,9 +109,9 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
         ("predict", "hace predict must have RUN."),
         ("predict run", "hace predict must have INPUTS"),
         ("predict run x --out ''", "--out must be a path. Got ''."),
-        ("study demo --retires 2", "'--retires' is not an option of hace study. Did you mean '--retries' or"),
-        ("study demo --only cross_entropy", "--only must be NAME=VALUE. Got 'cross_entropy'."),
-        ("study demo --only seed=1 --only seed=2", "--only must name 'seed' once. Got '1' and '2'."),
+        ("study animals --retires 2", "'--retires' is not an option of hace study. Did you mean '--retries' or"),
+        ("study animals --only cross_entropy", "--only must be NAME=VALUE. Got 'cross_entropy'."),
+        ("study animals --only seed=1 --only seed=2", "--only must name 'seed' once. Got '1' and '2'."),
         ("study fair-probe --features a.npz --features b/a.npz", "--features must name 'a' once."),
         (
             "study x --features a.npz --data-root b --hierarchy t",
@@ -167,9 +167,9 @@ def test_what_is_said_about_wrong_options(
         "export run --to onnx --runtime r: --runtime must come with --page",
         "export run --page p --out o: --out must come without --page",
         "serve run --demo: --demo must come without RUN",
-        "study demo --hours 3: --hours must come with --executor slurm",
-        "study demo --address x: --address must come with --executor ray",
-        "study demo --executor local --gpus 1: --gpus must come without --executor local",
+        "study animals --hours 3: --hours must come with --executor slurm",
+        "study animals --address x: --address must come with --executor ray",
+        "study animals --executor local --gpus 1: --gpus must come without --executor local",
     ],
 )
 def test_an_option_that_the_others_make_meaningless_is_an_error(

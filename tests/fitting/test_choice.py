@@ -262,7 +262,7 @@ def test_the_first_example_in_pytorch_follows_the_advice() -> None:
 
 def test_the_demo_compares_what_is_advised_for_its_labels() -> None:
     assert {advised_for(FINE).loss, advised_for(COARSE).loss} <= {
-        METHODS[key].loss.name for key in PRESETS["demo"].methods
+        METHODS[key].loss.name for key in PRESETS["animals"].methods
     }
 
 

@@ -30,7 +30,7 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         folder / "b", other, {"cross_entropy": 1.2, "hace": 2.4}, dataset="things", seeds=(0,), rates=(1.0,)
     )
     return write_records(
-        Results(records), About("A study & its <report>", "hace study demo"), folder / "report"
+        Results(records), About("A study & its <report>", "hace study animals"), folder / "report"
     )
 
 

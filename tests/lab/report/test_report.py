@@ -98,7 +98,7 @@ def test_hostile_names_stay_text_on_the_page(page: Path) -> None:
 def test_page_says_what_was_run_and_what_is_missing(page: Path) -> None:
     text = page.read_text()
     for words in (
-        "hace study demo --methods cross_entropy,hace --seeds 2 --out STUDY",
+        "hace study animals --methods cross_entropy,hace --seeds 2 --out STUDY",
         "6 classes, 10 nodes; samples: 100 train, 40 test",
         "hace 0.1, python 3.11, torch 2.13",
         "not what a method gains on real data",

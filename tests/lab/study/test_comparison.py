@@ -212,5 +212,5 @@ def test_a_study_widens_and_one_that_is_killed_ends_with_the_same_runs(tmp_path:
 
 
 def test_widen_is_an_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["study", "demo", "--widen", "-1", "--out", str(tmp_path / "s")]) == 2
+    assert main(["study", "animals", "--widen", "-1", "--out", str(tmp_path / "s")]) == 2
     assert "widen must be at least 0. Got -1." in capsys.readouterr().err

@@ -350,7 +350,7 @@ def plants(folder: Path, out: Path) -> Study:
 
 
 def test_an_executor_of_threads_is_refused(tmp_path: Path) -> None:
-    study = Study("demo", out=str(tmp_path / "study"))
+    study = Study("animals", out=str(tmp_path / "study"))
     with (
         ThreadPoolExecutor(2) as threads,
         pytest.raises(ConfigError, match="executor must run its calls in processes"),

@@ -120,7 +120,7 @@ def test_labels_that_are_mixed_already_are_used_or_dropped_as_they_are() -> None
             "less than 100, in percent. Got (0.8,).",
         ),
         ("low-shot", {"fine": (1, 1.5)}, "s or nothing. Got (1, 1.5)."),
-        ("demo", {"decays": (-1.0,)}, "decays must be at least 0. Got (-1.0,)."),
+        ("animals", {"decays": (-1.0,)}, "decays must be at least 0. Got (-1.0,)."),
     ],
 )
 def test_options_that_do_not_fit(preset: str, options: dict, message: str) -> None:

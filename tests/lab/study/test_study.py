@@ -127,7 +127,7 @@ def test_a_fair_study_gives_every_method_the_same_rates_and_seeds(name: str) -> 
         decays = len(ALL[name].decays) or 1
         grid = tuple(rate for rate in ALL[name].rates for _ in range(decays))
         assert {rates for result in by_model.values() for rates in result} == {grid}
-        assert decays > 1 or name == "demo" or grid == FAIR_RATES  # the demo has less time
+        assert decays > 1 or name == "animals" or grid == FAIR_RATES  # which has less time
 
 
 @pytest.mark.parametrize("name", [name for name, preset in ALL.items() if preset.protocol == "fair"])
@@ -219,7 +219,7 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
         "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,cross_entropy "
         "--rates 0.5,2 --widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
     )
-    assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("demo")
+    assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("animals")
 
 
 def test_options_of_the_data_are_part_of_a_runs_id() -> None:
@@ -322,7 +322,7 @@ def test_any_setting_of_all_runs() -> None:
             "options must name data that the study has. Got 'bird.test'. Did you mean 'birds'",
         ),
         (
-            "demo",
+            "animals",
             {"features": {}, "options": {"classes": 12}},
             "options must name data that the study has. Got 'classes'. Give `--features NAME=PATH`.",
         ),

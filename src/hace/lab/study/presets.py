@@ -244,7 +244,7 @@ _FAIR = Preset(
     "", "probe", (*PAPER_METHODS, *CONTROLS), ("synthetic",), seeds=5, data=_synthetic(60, 20, 30), brief=True
 )
 PRESETS: Mapping[str, Preset] = {
-    "demo": Preset(
+    "animals": Preset(
         "a taxonomy of animals, with all labels and with 80% known only to their family, in two minutes",
         "probe",
         ("cross_entropy", "hace", "cross_entropy_paths", "hace_shuffled", "cross_entropy_drop"),
