@@ -21,7 +21,8 @@ import numpy as np
 from PIL import Image
 
 import hace
-from hace.data.creatures import creature_hierarchy, drawn_again, individual, photo_name
+from hace.data.creatures import creature_hierarchy, drawn_again, individual, jpeg, photo_name
+from hace.draw.creatures import RANKS as RANK_NAMES
 from hace.draw.creatures import SPECIES, draw_creature
 
 DOCS = Path(__file__).parent
@@ -36,6 +37,7 @@ RANKS = {
     "realm": "#c3e0db",
     "no answer": "#e4e7eb",
 }
+FRESH = 40  # new photos of each species
 SHEET = ("dune beetle", "ladybird", "swallowtail")
 
 
@@ -45,18 +47,34 @@ SHEET = ("dune beetle", "ladybird", "swallowtail")
 def write_answers(demo: Path) -> None:
     """Ask the model of a demo about photos it has not seen, and write what the pictures show."""
     model = hace.load(demo / "creatures.hace")
-    curve = {point["accuracy"]: point for point in model.findings.curve}
     document = {
-        "what": "answers of the model of `hace demo` about test photos that a program drew; drawn by docs/creature_pictures.py",
+        "what": "answers of the model of `hace demo` about photos that a program drew; shown by docs/creature_pictures.py",
         "accuracy": model.findings.accuracy[0],
-        "samples": model.findings.samples,
-        "guarantees": [
-            {"accuracy": a, "ranks": curve[a]["ranks"], "false": curve[a]["false"][0]} for a in GUARANTEES
-        ],
+        "samples": model.findings.samples | {"new": FRESH * len(SPECIES)},
+        "guarantees": _outcomes(model),
         "photos": [_answers(model, demo, name) for name in _chosen(model, demo)],
     }
     ANSWERS.parent.mkdir(parents=True, exist_ok=True)
     ANSWERS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+
+
+def _outcomes(model: hace.Model) -> list[dict[str, Any]]:
+    """How specific answers about new photos are, and how many are false, for each guarantee."""
+    shown = [(species, individual("test", 1000 + i)) for species in SPECIES for i in range(FRESH)]
+    images = [Image.open(io.BytesIO(jpeg(draw_creature(species, one)))) for species, one in shown]
+    x, _, _ = model.features(images)
+    depths = model.hierarchy.depths
+    outcomes = []
+    for accuracy in GUARANTEES:
+        decided = model.decide(x, accuracy)
+        nodes = decided.nodes.numpy()
+        rank = np.array(["no answer" if v < 0 else RANK_NAMES[depths[v] - 1] for v in nodes])
+        wrong = [
+            v >= 0 and said not in s.path for v, said, (s, _) in zip(nodes, decided.ids, shown, strict=True)
+        ]
+        shares = {name: float((rank == name).mean()) for name in RANKS}
+        outcomes.append({"accuracy": accuracy, "ranks": shares, "false": float(np.mean(wrong))})
+    return outcomes
 
 
 def _chosen(model: hace.Model, demo: Path) -> list[str]:
@@ -140,7 +158,9 @@ class Drawing:
 
     def photo(self, x: float, y: float, side: float, name: str, pixels: int = 320) -> None:
         """The photo of a name, drawn large, with round corners."""
-        address = "data:image/jpeg;base64," + base64.b64encode(_jpeg(drawn_again(name, pixels))).decode()
+        address = (
+            "data:image/jpeg;base64," + base64.b64encode(jpeg(drawn_again(name, pixels), quality=80)).decode()
+        )
         clip = f"c{len(self.parts)}"
         self.parts.append(
             f'<clipPath id="{clip}"><rect x="{x}" y="{y}" width="{side}" height="{side}" rx="10"/></clipPath>'
@@ -156,12 +176,6 @@ class Drawing:
             f"font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">\n<title>{escape(self.title)}</title>\n"
             f'<rect x="0.5" y="0.5" width="{w - 1}" height="{h - 1}" rx="12" fill="{PAPER}" stroke="{LINE}"/>\n{body}\n</svg>\n'
         )
-
-
-def _jpeg(pixels: np.ndarray, quality: int = 80) -> bytes:
-    content = io.BytesIO()
-    Image.fromarray(pixels).save(content, "JPEG", quality=quality)
-    return content.getvalue()
 
 
 def answer(document: Mapping[str, Any]) -> Drawing:
