@@ -109,7 +109,10 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
         ("predict", "hace predict must have RUN."),
         ("predict run", "hace predict must have INPUTS"),
         ("predict run x --out ''", "--out must be a path. Got ''."),
-        ("study animals --retires 2", "'--retires' is not an option of hace study. Did you mean '--retries' or"),
+        (
+            "study animals --retires 2",
+            "'--retires' is not an option of hace study. Did you mean '--retries' or",
+        ),
         ("study animals --only cross_entropy", "--only must be NAME=VALUE. Got 'cross_entropy'."),
         ("study animals --only seed=1 --only seed=2", "--only must name 'seed' once. Got '1' and '2'."),
         ("study fair-probe --features a.npz --features b/a.npz", "--features must name 'a' once."),

@@ -51,7 +51,9 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "cross_entropy_drop": 1.5,
     }
     records += fair_records(folder / "coarse", h, coarse, labels=LabelsConfig(0.8), **few)  # type: ignore[arg-type]
-    return write_records(Results(records), About("hace study: animals", "hace study animals"), folder / "report")
+    return write_records(
+        Results(records), About("hace study: animals", "hace study animals"), folder / "report"
+    )
 
 
 @pytest.fixture

@@ -219,7 +219,9 @@ def test_the_command_of_a_study(tmp_path: Path) -> None:
         "hace study fair-probe controls --features birds=PATH --hierarchy birds=PATH --only method=hace,cross_entropy "
         "--rates 0.5,2 --widen 0 --search-once --set batch_size=64 --coarse-to 'the genus' --out STUDY"
     )
-    assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command("animals")
+    assert " --hierarchy birds=cifar100 " in replace(choices, hierarchy={"birds": "cifar100"}).command(
+        "animals"
+    )
 
 
 def test_options_of_the_data_are_part_of_a_runs_id() -> None:
