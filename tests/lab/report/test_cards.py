@@ -371,3 +371,13 @@ def test_the_commands_hold_out_the_validation_split_that_the_data_have(tmp_path:
     made = probe(ProbeConfig(data=data, epochs=1), tmp_path / "study")
     words = shlex.split(commands(made)[0].replace("\\\n", ""))
     assert words[words.index("--validation") + 1] == "split"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("on_test", "broken"), [(0.6, True), (4.0, False)])
+def test_held_out_samples_unlike_test_samples_break_guarantees(
+    tmp_path: Path, on_test: float, broken: bool
+) -> None:
+    skills = {"hace": 4.0, "cross_entropy": 4.0}
+    (card,) = study_cards(chosen_elsewhere(tmp_path, skills, dict.fromkeys(skills, on_test)))
+    assert ("of test samples, more than chance" in card.alarm) == broken
