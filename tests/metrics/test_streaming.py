@@ -68,6 +68,15 @@ PAIRS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {
         lambda h: metrics.GuaranteedAnswers(h, guaranteed(h)),
         lambda z, y, h: metrics.guaranteed_answers(z, y, h, guaranteed(h))._asdict(),
     ),
+    "balanced accuracy": (
+        lambda h: metrics.BalancedAccuracy(h),
+        lambda z, y, h: metrics.balanced_accuracy(z, y, h),
+    ),
+    "macro-F1": (lambda h: metrics.MacroF1(h), lambda z, y, h: metrics.macro_f1(z, y, h)),
+    "macro-F1 over nodes": (
+        lambda h: metrics.MacroF1(h, "nodes"),
+        lambda z, y, h: metrics.macro_f1(z, y, h, over="nodes"),
+    ),
     "mistakes": (lambda h: metrics.Mistakes(h), lambda z, y, h: metrics.confusion(z, y, h).by_level),
 }
 ON_LEVELS: dict[str, tuple[Callable[[Hierarchy], Any], Callable[..., Any]]] = {

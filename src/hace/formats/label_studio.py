@@ -31,6 +31,8 @@ def parse_label_studio(source: SourceText, *, ids: str = "name") -> Draft:
     parser.EndElementHandler = reading.close
     try:
         parser.Parse(_without_declaration(source.text), True)
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{source.name}: must be text. Got half a character at {error.start}.") from error
     except expat.ExpatError as error:
         raise FormatError(
             f"{source.name}, line {error.lineno}: must be XML. Got an error: {expat.errors.messages[error.code]}."

@@ -13,9 +13,11 @@ from hace.metrics.adapters import trainer_metrics as trainer_metrics
 from hace.metrics.answers import AnswerReport as AnswerReport
 from hace.metrics.answers import ClassTable as ClassTable
 from hace.metrics.answers import Confusion as Confusion
+from hace.metrics.answers import balanced_accuracy as balanced_accuracy
 from hace.metrics.answers import class_accuracy as class_accuracy
 from hace.metrics.answers import confusion as confusion
 from hace.metrics.answers import evaluate_answers as evaluate_answers
+from hace.metrics.answers import macro_f1 as macro_f1
 from hace.metrics.comparison import CurveBand as CurveBand
 from hace.metrics.comparison import Difference as Difference
 from hace.metrics.comparison import compare as compare
@@ -44,9 +46,11 @@ from hace.metrics.intervals import paired_interval as paired_interval
 from hace.metrics.measures import PRF as PRF
 from hace.metrics.measures import GuaranteedShares as GuaranteedShares
 from hace.metrics.metric_batch import ScoreForms as ScoreForms
+from hace.metrics.streaming import BalancedAccuracy as BalancedAccuracy
 from hace.metrics.streaming import ClassAccuracy as ClassAccuracy
 from hace.metrics.streaming import HierarchicalRiskArea as HierarchicalRiskArea
 from hace.metrics.streaming import LevelCalibration as LevelCalibration
+from hace.metrics.streaming import MacroF1 as MacroF1
 from hace.metrics.streaming import Mistakes as Mistakes
 from hace.metrics.streaming import MistakeSeverity as MistakeSeverity
 from hace.metrics.streaming import OperatingArea as OperatingArea

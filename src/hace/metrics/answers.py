@@ -14,7 +14,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 from scipy import sparse
+from torch import Tensor
 
 from hace.checks import check_choice
 from hace.decisions.scores import as_nodes, level_numbers
@@ -31,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _MOST_PAIRS = 1 << 22  # counted in place; more are sorted
+OVER = ("labels", "nodes")
 RARE = 10  # samples of a class up to which it is rare
 SLICED = ("samples", "right or below", "true (right or above)", "balanced accuracy", "macro-F1")
 
@@ -195,30 +198,99 @@ def label_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, 
     """What a slice of the samples shows, of answers (nodes, -1 for none); classes are the labels that occur."""
     if not len(truth):
         return dict.fromkeys(SLICED, float("nan")) | {"samples": 0.0}
+    counts = label_counts(h, answers, truth)
+    below, above = counts[2].sum() / len(truth), is_above(h, answers, truth).mean()
+    means = below, above, mean_recall(counts), mean_f1(counts[:2].sum(axis=0), counts[2], counts[0] > 0)
+    return dict(zip(SLICED, (float(len(truth)), *map(float, means)), strict=True))
+
+
+def label_counts(h: Hierarchy, answers: IntArray, truth: IntArray) -> IntArray:
+    """(3, N) by label: how many samples have it, how many answers say it, how many of these are right.
+
+    An answer below its sample's label says the label.
+    """
     below = (answers >= 0) & is_above(h, truth, np.maximum(answers, 0))
     refined = np.where(below, truth, answers)
     lists = truth, refined[refined >= 0], truth[below]
-    actual, said, right = (np.bincount(nodes, minlength=h.num_nodes) for nodes in lists)
-    seen = actual > 0
-    f1 = 2 * right[seen] / (actual + said)[seen]
-    means = below.mean(), is_above(h, answers, truth).mean(), (right[seen] / actual[seen]).mean(), f1.mean()
-    return dict(zip(SLICED, (float(len(truth)), *map(float, means)), strict=True))
+    return np.stack([np.bincount(nodes, minlength=h.num_nodes) for nodes in lists])
+
+
+def node_counts(h: Hierarchy, answers: IntArray, truth: IntArray) -> IntArray:
+    """(2, N) by node: how many truths and answers are in its branch, together, and how many pairs of them are."""
+    given = answers[answers >= 0]
+    total = shared_counts(h, truth, [truth]) + shared_counts(h, given, [given])
+    return np.stack([total, shared_counts(h, truth, [answers])])
+
+
+def mean_recall(counts: np.ndarray) -> float:
+    """Balanced accuracy from :func:`label_counts`: the mean over labels that occur of the share that is right."""
+    seen = counts[0] > 0
+    return float((counts[2][seen] / counts[0][seen]).mean()) if seen.any() else float("nan")
+
+
+def mean_f1(total: np.ndarray, right: np.ndarray, used: np.ndarray) -> float:
+    """The mean over the nodes ``used`` of 2 right / (samples + answers)."""
+    return float((2 * right[used] / total[used]).mean()) if used.any() else float("nan")
+
+
+def used_nodes(h: Hierarchy, total: np.ndarray) -> np.ndarray:
+    """(N,) the nodes that truths or answers are in, the root apart."""
+    return (total > 0) & ((h.depths > 0) | (h.num_nodes == 1))
+
+
+def balanced_accuracy(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[ScoreForms]) -> Tensor:
+    """Mean over the labels that occur of the share of their samples that are right; an answer below its label is right.
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> balanced_accuracy(["husky", "husky", "dog", "cat"], ["husky", "husky", "beagle", "cat"], h).item()
+        0.6666666666666666
+    """
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    value = mean_recall(label_counts(hierarchy, batch.answers, batch.truth))
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def macro_f1(
+    preds: Any, target: Any, hierarchy: Hierarchy, *, over: str = "labels", **forms: Unpack[ScoreForms]
+) -> Tensor:
+    """Mean over classes of F1 = 2 right / (samples + answers), so that rare classes count as much as common ones.
+
+    Args:
+        over: ``"labels"``: the labels that occur; an answer below its sample's label counts as the label. ``"nodes"``: all
+            nodes but the root, each as "it is in this branch".
+
+    Example:
+        >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat",)], leaves=["husky", "beagle", "cat"])
+        >>> round(macro_f1(["husky", "husky", "cat"], ["husky", "beagle", "cat"], h).item(), 3)
+        0.556
+        >>> round(macro_f1(["husky", "husky", "cat"], ["husky", "beagle", "cat"], h, over="nodes").item(), 3)
+        0.667
+    """
+    check_choice("over", over, OVER)
+    batch = as_metric_batch(preds, target, hierarchy, **forms)
+    value = f1_of(hierarchy, over, f1_counts(hierarchy, over, batch))
+    return torch.tensor(value, dtype=torch.float64)
+
+
+def f1_counts(h: Hierarchy, over: str, batch: MetricBatch) -> IntArray:
+    """What a batch adds to :func:`macro_f1`: counts by label or by node."""
+    count = label_counts if over == "labels" else node_counts
+    return count(h, batch.answers, batch.truth)
+
+
+def f1_of(h: Hierarchy, over: str, counts: np.ndarray) -> float:
+    """:func:`macro_f1` from counts that were added up."""
+    if over == "labels":
+        return mean_f1(counts[0] + counts[1], counts[2], counts[0] > 0)
+    return mean_f1(counts[0], counts[1], used_nodes(h, counts[0]))
 
 
 def class_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, float]:
     """Balanced accuracy and macro-F1 of answers (nodes, -1 for none), over labels that occur and over nodes."""
     scores = label_scores(h, answers, truth)
     scores = {name: scores[name] for name in ("balanced accuracy", "macro-F1")}
-    return {**scores, "macro-F1 over nodes": _node_f1(h, answers, truth)}
-
-
-def _node_f1(h: Hierarchy, answers: IntArray, truth: IntArray) -> float:
-    """Mean F1 of "it is in this branch" over the nodes that truths or answers are in, the root apart."""
-    given = answers[answers >= 0]
-    total = shared_counts(h, truth, [truth]) + shared_counts(h, given, [given])
-    used = (total > 0) & ((h.depths > 0) | (h.num_nodes == 1))
-    right = shared_counts(h, truth, [answers])
-    return float((2 * right[used] / total[used]).mean()) if used.any() else float("nan")
+    return {**scores, "macro-F1 over nodes": f1_of(h, "nodes", node_counts(h, answers, truth))}
 
 
 def shared_counts(h: Hierarchy, truth: np.ndarray, answers: Sequence[np.ndarray]) -> np.ndarray:

@@ -33,7 +33,17 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import level_choices
 from hace.hierarchy.distances import check_distance
 from hace.metrics import curves, measures
-from hace.metrics.answers import ClassTable, Confusion, class_counts, summarise_mistakes
+from hace.metrics.answers import (
+    OVER,
+    ClassTable,
+    Confusion,
+    class_counts,
+    f1_counts,
+    f1_of,
+    label_counts,
+    mean_recall,
+    summarise_mistakes,
+)
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
 from hace.metrics.measures import METRICS, Measure, level_titles
 from hace.metrics.metric_batch import MetricBatch, ScoreForms, as_metric_batch
@@ -228,6 +238,46 @@ class ClassAccuracy(HierarchicalMetric):
     def compute(self) -> Tensor:
         """(C,) accuracy of each node of the level, nan where it has no samples."""
         return torch.as_tensor(self.table().accuracy, device=self.device)
+
+
+class BalancedAccuracy(HierarchicalMetric):
+    """:func:`hace.metrics.balanced_accuracy`, streaming."""
+
+    higher_is_better = True
+
+    def __init__(self, hierarchy: Hierarchy, **forms: Unpack[MetricOptions]) -> None:
+        super().__init__(hierarchy, sums=(3, hierarchy.num_nodes), **forms)
+
+    def _of(self, batch: MetricBatch) -> Any:
+        return label_counts(self.hierarchy, batch.answers, batch.truth)
+
+    def compute(self) -> Tensor:
+        """The value so far."""
+        return torch.tensor(mean_recall(self._all()), dtype=torch.float64, device=self.device)
+
+
+class MacroF1(HierarchicalMetric):
+    """:func:`hace.metrics.macro_f1`, streaming.
+
+    Args:
+        over: ``"labels"``: the labels that occur; ``"nodes"``: all nodes but the root, each as "it is in this branch".
+    """
+
+    higher_is_better = True
+
+    def __init__(self, hierarchy: Hierarchy, over: str = "labels", **forms: Unpack[MetricOptions]) -> None:
+        check_choice("over", over, OVER)
+        counts = 3 if over == "labels" else 2
+        super().__init__(hierarchy, over, sums=(counts, hierarchy.num_nodes), **forms)
+        self.over = over
+
+    def _of(self, batch: MetricBatch) -> Any:
+        return f1_counts(self.hierarchy, self.over, batch)
+
+    def compute(self) -> Tensor:
+        """The value so far."""
+        value = f1_of(self.hierarchy, self.over, self._all())
+        return torch.tensor(value, dtype=torch.float64, device=self.device)
 
 
 class Mistakes(HierarchicalMetric):
