@@ -13,7 +13,7 @@ from sklearn.exceptions import NotFittedError
 import hace
 from hace import ConfigError, DataError, Hierarchy
 from hace.data import synthetic_features
-from hace.linear.estimator import HACEClassifier, _say_once
+from hace.linear.estimator import HACEClassifier, say_once
 
 DATA = synthetic_features(classes=12, dim=12, signal=0.5, train=20, test=100)
 H = DATA.hierarchy
@@ -235,7 +235,7 @@ def test_labels_are_ids_names_or_paths(caplog: pytest.LogCaptureFixture) -> None
         [("10", "11"), ("10", "12"), ("20", "21")],
         names={"10": "Home", "11": "Pots", "12": "Lamps", "20": "Toys", "21": "Pots"},
     )
-    _say_once.cache_clear()
+    say_once.cache_clear()
     x = np.repeat(np.eye(3), 4, axis=0)
     y = np.repeat(["Home > Pots", "Lamps", "Toys"], 4)
     clf = HACEClassifier(h, class_weight={"Lamps": 2.0}).fit(x, y)

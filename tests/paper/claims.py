@@ -15,7 +15,7 @@ from decimal import ROUND_HALF_UP, Decimal
 from statistics import median
 from typing import Literal
 
-from hace.paper.printed import PaperTable, PrintedCell, _document, paper_tables
+from hace.paper.printed import PaperTable, PrintedCell, paper_tables, read_document
 
 Status = Literal["recomputes", "within rounding", "differs", "cannot be recomputed"]
 Scores = dict[str, Decimal]  # what each method scored in one contest
@@ -79,7 +79,7 @@ def gains(table: PaperTable, ours: str = "hace", theirs: str = "cross_entropy") 
 def _best_to_best() -> list[Claim]:
     gain = gains(paper_tables()["best_to_best"])
     top5 = gains(paper_tables()["best_to_best_top5"]).values()
-    names = _document("tables.json")["names"]
+    names = read_document("tables.json")["names"]
     lost = sorted({names[str(cell.model)] for cell, g in gain.items() if g < 0})
     birds, planes, cifar = (
         _mean(g for cell, g in gain.items() if cell.dataset == name)

@@ -14,7 +14,7 @@ import pytest
 from hace import nabirds_hierarchy
 from hace.errors import ConfigError
 from hace.paper import ASSUMPTIONS, PaperTable, PrintedCell, paper_tables
-from hace.paper.printed import CELL_KEYS, _document
+from hace.paper.printed import CELL_KEYS, read_document
 from tests.paper.claims import (
     claims_markdown,
     claims_summary,
@@ -120,7 +120,7 @@ def test_names_are_those_that_results_are_joined_by() -> None:
         name for name, kind in DATASETS.items() if kind.official
     }
     used = {name for cell in cells for name in (cell.dataset, cell.model, cell.method) if name}
-    assert used == set(_document("tables.json")["names"])
+    assert used == set(read_document("tables.json")["names"])
 
 
 def test_the_table_of_architectures_reads_as_numbers() -> None:
@@ -312,7 +312,7 @@ def test_the_13_nodes_of_aircraft_by_arithmetic() -> None:
 def errata() -> dict[str, tuple[str, list[PrintedCell]]]:
     """Text and cells of every erratum; each of its selectors must find some."""
     results = {}
-    for entry in _document("errata.json"):
+    for entry in read_document("errata.json"):
         keys = [
             ({k: v for k, v in key.items() if k != "table"}, TABLES[key["table"]]) for key in entry["cells"]
         ]
@@ -378,7 +378,7 @@ def test_a_cell_without_a_number_says_so() -> None:
 
 def test_the_page_shows_what_follows_from_the_tables() -> None:
     page = PAGE.read_text(encoding="utf-8")
-    errors = "\n".join(f"- **{e['id']}** ({e['where']}): {e['text']}" for e in _document("errata.json"))
+    errors = "\n".join(f"- **{e['id']}** ({e['where']}): {e['text']}" for e in read_document("errata.json"))
     assumed = "\n".join(f"- {assumption}" for assumption in ASSUMPTIONS)
     for text in (claims_summary(), claims_markdown(), errors, assumed):
         assert text in page, f"docs/paper.md must hold:\n{text}"

@@ -48,7 +48,7 @@ _RATES = {"sgd": 0.5, "adamw": 0.05, "lbfgs": 1.0}  # if lr is None
 
 
 @functools.cache
-def _say_once(text: str) -> None:
+def say_once(text: str) -> None:
     """A line for whoever watches, not a warning: what it says is often as it should be."""
     logging.getLogger("hace").warning(text)
 
@@ -429,7 +429,7 @@ class HACEClassifier(AnsweringClassifier):
         self.n_iter_, self.history_ = head.epochs, head.history
         self._take_seen(seen)
         if self.hierarchy is not None and (count := len(self.unseen_classes_)):
-            _say_once(
+            say_once(
                 f"HACEClassifier: {count:,} of {len(self.classes_):,} classes have no training sample (unseen_classes_)"
                 f"{'; predict_node stops above them' if self.unlabelled == 'stop' else ''}."
             )

@@ -138,7 +138,7 @@ def comparisons_of(cells: Sequence[PrintedCell]) -> list[list[PrintedCell]]:
 
 
 @cache
-def _document(name: str) -> Any:
+def read_document(name: str) -> Any:
     return json.loads(resources.files("hace.paper").joinpath(name).read_text(encoding="utf-8"))
 
 
@@ -152,9 +152,9 @@ def paper_tables() -> Mapping[str, PaperTable]:
         9.75
     """
     tables = {}
-    for entry in _document("tables.json")["tables"]:
+    for entry in read_document("tables.json")["tables"]:
         table, notes = _table(entry), []
-        for error in _document("errata.json"):
+        for error in read_document("errata.json"):
             keys = [
                 {k: key[k] for k in key if k != "table"} for key in error["cells"] if key["table"] == table.id
             ]
@@ -180,7 +180,7 @@ def _table(entry: Mapping[str, Any]) -> PaperTable:
     return PaperTable(entry["id"], entry["title"], entry["label"], rows, tuple(columns), tuple(cells))
 
 
-ASSUMPTIONS: tuple[str, ...] = tuple(_document("assumptions.json"))
+ASSUMPTIONS: tuple[str, ...] = tuple(read_document("assumptions.json"))
 NOTES = {"nabirds": ("passeriformes", "three-level-path")}  # errata of the text about a dataset
 
 
@@ -201,7 +201,7 @@ def data_text(data: Dataset[Any], name: str) -> str:
         note = f" {mark}" if mark else ""
         lines.append(f"  {heading:<{widths[0]}}  {here:>{widths[1]}}  {paper:>{widths[2]}}{note}".rstrip())
     notes = [f"{note.mark} {note.text}" for note in table.footnotes if note.mark in ",".join(marks.values())]
-    notes += [error["text"] for error in _document("errata.json") if error["id"] in NOTES.get(name, ())]
+    notes += [error["text"] for error in read_document("errata.json") if error["id"] in NOTES.get(name, ())]
     h = data.hierarchy
     root = f"with the root {h.tops[0]!r}" if h.rooted else "without a root"
     nodes = [int((h.depths == depth).sum()) for depth in range(0 if h.rooted else 1, h.max_depth + 1)]

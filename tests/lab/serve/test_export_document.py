@@ -19,8 +19,7 @@ from hace.lab.probe import probe
 from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.export import export_run
-from hace.linear.model_files import UNSEALED, seal
-from hace.linear.model_files import parse_document as _parsed
+from hace.linear.model_files import UNSEALED, parse_document, seal
 
 FEATURES = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
 IMAGES = {
@@ -152,9 +151,9 @@ def test_the_message_names_the_value(
 )
 def test_how_images_are_seen(exported: Path, place: str, value: Any, message: str) -> None:
     whole = {**document_of(exported), **IMAGES}
-    assert _parsed(json.dumps(whole), "a.onnx") == whole
+    assert parse_document(json.dumps(whole), "a.onnx") == whole
     with pytest.raises(FormatError, match=message):
-        _parsed(json.dumps(changed(whole, place, value)), "a.onnx")
+        parse_document(json.dumps(changed(whole, place, value)), "a.onnx")
 
 
 OUTPUTS_OF = ["scores", "leaf_probabilities", "node_probabilities"]
