@@ -139,6 +139,7 @@ def comparisons_of(cells: Sequence[PrintedCell]) -> list[list[PrintedCell]]:
 
 @cache
 def read_document(name: str) -> Any:
+    """A document beside this file: tables.json, errata.json or assumptions.json."""
     return json.loads(resources.files("hace.paper").joinpath(name).read_text(encoding="utf-8"))
 
 
