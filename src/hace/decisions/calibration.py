@@ -268,18 +268,8 @@ def calibrate_scores(
         for about in kinds or GUARANTEES:
             check_guarantee(share, about)
     check_count("seed", seed, MOST_SEED, least=0)
-    if groups is None and group_share is not None:
-        raise ConfigError(
-            "group_share needs groups: the site or recording of each sample. Got none (--groups)."
-        )
-    if pool is not None and group_share is not None:
-        raise ConfigError(
-            "group_share must come without pool: a pooled group has one answer, which is true or false."
-        )
-    if by is not None:
-        if groups is not None or "answers" in (kinds or ()):
-            raise ConfigError(f"by={by!r} must come without groups, and with of='samples'.")
-        kinds = ("samples",)
+    _check_together(groups, group_share, pool, by, frequencies, kinds)
+    kinds = kinds if by is None else ("samples",)
     given = Scores(scores, hierarchy, kind, outputs).checked()
     truth = given.truths(truth, "nodes")
     near = _similarities(similarity, new_similarity, len(given), groups, pool)
@@ -299,10 +289,6 @@ def calibrate_scores(
     units = None if groups is None else groups[~fits]
     notes = ()
     if frequencies is not None:
-        if groups is not None or pool is not None:
-            raise ConfigError(
-                "frequencies must come without groups: matching draws samples, not groups. Leave one of them out."
-            )
         rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
         notes = (_MATCHED.format(len(rows), len(truths)),)
         rest, truths = rest[rows], truths[rows]
@@ -358,6 +344,26 @@ def calibrate_scores(
         profile=seen.to_dict(),
         right=right_share(_best_is_right(rest, truths), units),
     )
+
+
+def _check_together(
+    groups: Any, group_share: float | None, pool: str | None, by: str | None, frequencies: Any, kinds: Any
+) -> None:
+    """Refuse what a calibration cannot have at the same time."""
+    if groups is None and group_share is not None:
+        raise ConfigError(
+            "group_share needs groups: the site or recording of each sample. Got none (--groups)."
+        )
+    if pool is not None and group_share is not None:
+        raise ConfigError(
+            "group_share must come without pool: a pooled group has one answer, which is true or false."
+        )
+    if by is not None and (groups is not None or "answers" in (kinds or ())):
+        raise ConfigError(f"by={by!r} must come without groups, and with of='samples'.")
+    if frequencies is not None and (groups is not None or pool is not None):
+        raise ConfigError(
+            "frequencies must come without groups: matching draws samples, not groups. Leave one of them out."
+        )
 
 
 def _similarities(

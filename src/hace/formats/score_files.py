@@ -241,6 +241,7 @@ def label_order(scores: ScoreFile, labels: str | Path) -> np.ndarray | None:
 
 
 def _open_parquet(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
+    """Scores in columns named after classes or nodes, in any order; ``absent`` stands where a node has no column."""
     table = Parquet(path)
     places, over = _column_places(table.names, h, outputs, ignored, str(path))
     wanted = [table.names[i] for i in places if i >= 0]

@@ -104,6 +104,28 @@ class _Answers:
     temperature: float
 
 
+def _best_decay(losses_of: Callable[[float], np.ndarray], groups: np.ndarray | None) -> float:
+    """The exponent of the best decay, from the losses of samples at an exponent.
+
+    The search goes from the usual decay to less and then to more, as long as the mean loss falls. Of what it tried, the
+    exponent nearest to the usual one is taken whose losses are within a standard error of the least: to leave the usual
+    decay takes more than noise.
+    """
+    least = USUAL
+    tried = {USUAL: losses_of(USUAL)}
+    for step in (-_STEP, _STEP):
+        while _LEAST <= least + step <= _MOST:
+            tried[least + step] = losses_of(least + step)
+            if tried[least + step].mean() >= tried[least].mean():
+                break
+            least += step
+    for exponent in sorted(tried, key=lambda exponent: abs(exponent - USUAL)):
+        behind = tried[exponent] - tried[least]
+        if behind.mean() <= standard_error(behind, groups):
+            return exponent
+    return least
+
+
 class CrossValidation:
     """Folds of training samples, on which candidates are judged one after another.
 
@@ -137,11 +159,13 @@ class CrossValidation:
         self._searched = self._folds[: int(np.searchsorted(sizes, SEARCHED)) + 1]
 
     def judge(self, candidate: Candidate) -> Judged:
-        """The candidate at its best decay, on all folds."""
+        """The candidate at its best decay, on all folds; the best is chosen on the first folds, which suffice for that."""
         losses = {labels: self._loss(candidate, labels) for labels in ("leaves", "nodes")}
         answers_by_decay: dict[float, list[_Answers]] = {}
+        searched = np.concatenate([part.held for part in self._searched])
 
         def answers(exponent: float, folds: Sequence[_Fold]) -> list[_Answers]:
+            """The answers in some folds; heads are trained where there are none yet."""
             known = answers_by_decay.setdefault(exponent, [])
             for part in folds[len(known) :]:
                 known.append(part.answers(candidate, losses, exponent))
@@ -149,20 +173,12 @@ class CrossValidation:
             return known
 
         def losses_of(exponent: float) -> np.ndarray:
+            """Of the held-out samples of the first folds, each with its weight."""
             each = np.concatenate([answer.losses for answer in answers(exponent, self._searched)])
             return each * self._weight[searched]
 
-        searched = np.concatenate([part.held for part in self._searched])
         groups = None if self._groups is None else self._groups[searched]
-        best, least = USUAL, losses_of(USUAL)
-        for step in (-_STEP, _STEP):  # less decay first, then more
-            while _LEAST <= best + step <= _MOST and (more := losses_of(best + step)).mean() < least.mean():
-                best, least = best + step, more
-        for exponent in sorted(answers_by_decay, key=lambda exponent: abs(exponent - USUAL)):
-            behind = losses_of(exponent) - least
-            if behind.mean() <= standard_error(behind, groups):
-                best = exponent
-                break
+        best = _best_decay(losses_of, groups)
         final = answers(best, self._folds)
         for part in self._folds:
             part.finish(candidate)

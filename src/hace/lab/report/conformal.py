@@ -108,27 +108,37 @@ def conformal_limits(
 ) -> np.ndarray:
     """(R,) the limit that answers must exceed to keep a guarantee, from R draws (S, R) of samples with these thresholds.
 
-    It is the least that leaves no more false answers than conformal risk control allows; inf where the samples are too few.
-    Where they are known already, ``sizes`` (R,) are the samples of each draw, and ``rising`` the thresholds in order.
+    A sample is answered falsely up to its threshold. So of thresholds from the greatest down, the draw's limit is the first at
+    which more samples are false than conformal risk control allows; inf where the samples are too few.
+
+    Args:
+        false_up_to: (S,) the thresholds of the samples.
+        counts: (S, R) how often each sample is in each draw.
+        guarantee: the share of samples without a false answer.
+        sizes: (R,) the samples of each draw, where they are known already.
+        rising: the thresholds in order, where they are known already.
     """
     infinite = false_up_to.dtype.type(np.inf)
     if not len(false_up_to):
         return np.full(counts.shape[1], infinite)
-    number = counts.sum(axis=0, dtype=np.int64) if sizes is None else sizes
+    sizes = counts.sum(axis=0, dtype=np.int64) if sizes is None else sizes
     rising = np.sort(false_up_to) if rising is None else rising
-    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(number)
-    # Limits are looked for among the samples about where they are expected, and all others only where that fails.
-    expected = len(rising) - int(allowed.max(initial=0))
-    around = 4 * math.isqrt(int(allowed.max(initial=0)) + 1) + 16
+    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(sizes)
+    most_allowed = int(allowed.max(initial=0))
+    # In a draw about as many samples are above its limit as may be false. Sorting all samples of all draws would take
+    # most of the time, so only a band of thresholds about this place is sorted; it widens until it holds the limits of all draws.
+    expected = len(rising) - most_allowed
+    reach = 4 * math.isqrt(most_allowed + 1) + 16
     while True:
-        low, high = max(expected - around, 0), min(expected + around, len(rising))
+        low, high = max(expected - reach, 0), min(expected + reach, len(rising))
         band, above = _between(false_up_to, rising[low], rising[high - 1])
-        false = np.cumsum(counts.take(band, axis=0), axis=0, dtype=np.int32)
-        false += counts.take(above, axis=0).sum(axis=0, dtype=np.int32)
-        if len(band) == len(rising) or ((false[0] <= allowed) & (false[-1] > allowed)).all():
+        false_above = counts.take(above, axis=0).sum(axis=0, dtype=np.int32)
+        false = false_above + np.cumsum(counts.take(band, axis=0), axis=0, dtype=np.int32)  # (band, R)
+        band_is_all = len(band) == len(rising)
+        if band_is_all or ((false[0] <= allowed) & (false[-1] > allowed)).all():
             break
-        around *= 4
-    first_too_many = (false <= allowed).sum(axis=0)
+        reach *= 4
+    first_too_many = (false <= allowed).sum(axis=0)  # its place in the band; beyond the band where none is
     limits = np.append(false_up_to[band], infinite)[first_too_many]
     return np.where(allowed < 0, infinite, limits)
 
