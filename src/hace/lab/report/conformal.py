@@ -126,7 +126,7 @@ def conformal_limits(
     allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(sizes)
     most_allowed = int(allowed.max(initial=0))
     # In a draw about as many samples are above its limit as may be false. Sorting all samples of all draws would take
-    # most of the time, so only a band of thresholds about this place is sorted; it widens until it holds the limits of all draws.
+    # most of the time, so only a band of thresholds about this place is; it widens until it holds the limits of all draws.
     expected = len(rising) - most_allowed
     reach = 4 * math.isqrt(most_allowed + 1) + 16
     while True:
