@@ -121,9 +121,9 @@ def conformal_limits(
     infinite = false_up_to.dtype.type(np.inf)
     if not len(false_up_to):
         return np.full(counts.shape[1], infinite)
-    sizes = counts.sum(axis=0, dtype=np.int64) if sizes is None else sizes
+    number = counts.sum(axis=0, dtype=np.int64) if sizes is None else sizes
     rising = np.sort(false_up_to) if rising is None else rising
-    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(sizes)
+    allowed = RiskBound.of_accuracy(guarantee, None, "samples").allowed(number)
     most_allowed = int(allowed.max(initial=0))
     # In a draw about as many samples are above its limit as may be false. Sorting all samples of all draws would take
     # most of the time, so only a band of thresholds about this place is; it widens until it holds the limits of all draws.
