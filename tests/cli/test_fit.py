@@ -115,6 +115,8 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     texts.assign(text=["", *texts.text[1:]]).to_csv(folder / "empty-text.csv", index=False)
     texts.to_csv(folder / "texts.csv", index=False)
     (folder / "empty").mkdir()
+    np.save(folder / "array.npy", NEW)
+    (folder / "old.hace").write_bytes(b"a model")
     for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
         for i in range(3):
             path = folder / "photos" / name / f"{i}.png"
@@ -148,6 +150,9 @@ BAD = [
     (["birds.csv", "--label", "specis"], "label must be a column of birds.csv.*Did you mean 'species'"),
     (["birds.csv", "--model", "resnet18"], "model and checkpoint must come with photos or texts"),
     (["birds.csv", "--hierarchy", "tree.csv"], "240 of 360 are not; the first is 'common gull'"),
+    (["photos/red/0.png"], "Give the folder with the photos"),
+    (["array.npy"], "An array holds no labels: save both"),
+    (["old.hace"], "hace predict old.hace NEW"),
     (["one.csv"], "Labels must be of two classes or more"),
     (["nan.csv"], "Features must be finite. 3 of 360 samples hold NaN"),
     (["empty"], "must hold photos, in folders named after what they show"),

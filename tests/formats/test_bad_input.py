@@ -45,7 +45,7 @@ def test_not_a_file(tmp_path: Path) -> None:
         (tmp_path / "tree.json", r"tree.json: cannot be read: No such file or directory"),
         ("a\0b", r"cannot be read: .*embedded null"),
         (tmp_path / "pipe", r"pipe: must be a file. Got a pipe"),  # opening it would wait for ever
-        (tmp_path / "empty", r"empty: expected folders of classes, and there are none inside"),
+        (tmp_path / "empty", r"empty must hold folders named after classes\. Got none"),
     ]:
         with pytest.raises(FormatError, match=words):
             read_hierarchy(path)

@@ -111,7 +111,7 @@ class Findings(Config):
         """How specific its answers are under the guarantee."""
         question = "How specific is it when it must not be wrong?"
         if self.guarantee is None:
-            return Answer("Guarantee", question, "none", self.no_guarantee)
+            return Answer("Guarantee", question, "none:", self.no_guarantee)
         ranks = {**self.guarantee["ranks"]}
         ranks.setdefault(NOTHING, 0.0)
         shares = ", ".join(f"{name} {share:.0%}" for name, share in ranks.items())

@@ -135,10 +135,27 @@ def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | Non
         raise FormatError(f"There is no {data}. Give a file or a folder that exists.")
     kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
     if kind is None:
-        known = ", ".join(kind.name for kind in KINDS)
-        got = Path(data).name if isinstance(data, (str, Path)) else type(data).__name__
-        raise ConfigError(f"Data must be one of these: {known}. Got {got}.")
+        raise ConfigError(_not_data(data))
     return _labelled(kind.read(data, y, hierarchy, columns or Columns()))
+
+
+def _not_data(data: Any) -> str:
+    """Why something is no data: what would be, and for a file what it is good for."""
+    if not isinstance(data, (str, Path)):
+        return (
+            f"Data must be one of these: {', '.join(kind.name for kind in KINDS)}. Got {type(data).__name__}."
+        )
+    path = Path(data)
+    known = ", ".join(kind.name for kind in KINDS if "." in kind.name or "folder" in kind.name)
+    remedy = _REMEDIES.get("photo" if path.suffix.lower() in IMAGE_SUFFIXES else path.suffix.lower(), "")
+    return f"Data must be one of these: {known}. Got {path.name}.{remedy.format(path=path)}"
+
+
+_REMEDIES = {
+    ".hace": " A model is used by `hace predict {path} NEW`.",
+    ".npy": " An array holds no labels: save both, np.savez('features.npz', X=X, y=y).",
+    "photo": " Give the folder with the photos, or a table with their paths.",
+}
 
 
 def check_enough(given: Given) -> Given:

@@ -35,7 +35,9 @@ def scan_folder(folder: Path, problems: Problems, *, ids: str = "name") -> Draft
             raise FormatError(f"{current}: the folder cannot be read: {reason(error)}.") from error
         waiting += [(current / name, places.add(name, below)) for name in inside][::-1]
     if not places:
-        raise FormatError(f"{folder}: expected folders of classes, and there are none inside.")
+        raise FormatError(
+            f"{folder} must hold folders named after classes. Got none. Make one for each class."
+        )
     draft = places.draft(ids, problems)
     draft.leaves = sorted({*draft.nodes} - {parent for parent, _ in draft.edges})
     draft.flat = True  # folders of classes side by side are what most people have
