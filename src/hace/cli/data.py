@@ -23,7 +23,7 @@ def data(
     the two differ. Lists and counts are compared with the files; --check also opens every image.
 
     Examples
-      hace data synthetic                                            synthetic, needs no files
+      hace data creatures                                            drawn by a program, needs no files
       hace data cifar100 --data-root data --download                 fetch it into data/, then print its table
       hace data aircraft --data-root data --check                    open every image, look for images in two splits
       hace data nabirds --data-root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
@@ -35,7 +35,7 @@ def data(
       hace data features --data-root f.npz --hierarchy tree.csv      arrays X, y, split
 
     Args:
-        name: A dataset: cifar100, aircraft, nabirds, folders, manifest, features, synthetic, ...
+        name: A dataset: cifar100, aircraft, nabirds, folders, manifest, features, creatures, ...
         check: Open every image, look for odd and broken ones, for the same image twice and for doubtful labels.
         skip_broken: List images that cannot be read instead of failing.
     """

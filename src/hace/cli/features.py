@@ -39,7 +39,7 @@ def features(
       hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
       hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
       hace features --data folders --data-root photos --hierarchy tree.csv --model resnet50 --out F
-      hace features --data synthetic -o classes=12 --model resnet10t --checkpoint weights.pt --image-size 64 --out F
+      hace features --data creatures --model edges_and_colours --out F        needs neither files nor a download
       hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
       torchrun --nproc-per-node 4 -m hace features --data nabirds --data-root data --model resnet50 --dtype bf16 --out F
 
@@ -52,7 +52,7 @@ def features(
 
     Args:
         out: Where to store the features: a new folder, or one to resume.
-        data: A dataset of images that `hace data` reads: cifar100, folders, synthetic, ...
+        data: A dataset of images that `hace data` reads: cifar100, folders, creatures, ...
         model: A timm model, with or without the tag of its weights.
         text: Texts in place of images: a .csv or .tsv table.
         encoder: minilm, tfidf, which learns its words from the training texts, or a model of sentence-transformers.

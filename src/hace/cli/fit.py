@@ -70,7 +70,7 @@ def fit(
         text: The column of texts.
         image: The column with paths of photos.
         columns: The columns of features (default: all numbers).
-        model: The frozen model of photos (timm) or texts (sentence-transformers, or tfidf).
+        model: The frozen model of photos (timm; edges_and_colours needs no download) or texts (sentence-transformers; tfidf).
         checkpoint: Weights of that model: a file, or a folder for texts (default: from the hub).
         page: The page, an .html file or a folder (default: named after the model).
         layer: The layer of an .h5ad with the features.

@@ -72,8 +72,8 @@ def fit(
         text: column of texts; None: found by name.
         layer: layer of an AnnData with the features.
         obsm: key of an AnnData's embeddings with the features.
-        model: frozen model behind features of photos (timm; by default a small DINOv2) or texts (sentence-transformers, or
-            "tfidf"; by default MiniLM).
+        model: frozen model behind features of photos (timm, or "edges_and_colours", which needs no download; by default a small
+            DINOv2) or texts (sentence-transformers, or "tfidf"; by default MiniLM).
         checkpoint: weights of that model, a file or a folder; None: from the hub, once.
         seed: random seed of everything that is drawn.
         quiet: whether to print nothing.
