@@ -348,9 +348,7 @@ def test_accepted_pre_annotations_come_back(photos: Path) -> None:
 
 
 def test_labels_of_fiftyone() -> None:
-    named = hace.Hierarchy.from_paths(
-        [("dog", "husky"), ("cat", "tabby")], level_names=["kind of pet", "breed"]
-    )
+    named = hace.Hierarchy.from_paths([("dog", "husky"), ("cat", "tabby")], level_names=["class", "breed"])
     assert level_fields(named) == ["level_1", "breed"]
     key, label = classification(answer("/photos/a.png", "husky"), H, level_fields(H))
     assert key == "/photos/a.png"

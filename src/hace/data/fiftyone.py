@@ -6,6 +6,7 @@ probability as the confidence; the nodes above it are attributes under the names
 
 from __future__ import annotations
 
+import keyword
 import os
 import re
 from collections.abc import Mapping, Sequence
@@ -19,13 +20,12 @@ _FIELD = re.compile(r"[A-Za-z]\w*", re.ASCII)
 
 def level_fields(h: Hierarchy) -> list[str]:
     """The attributes that hold the levels, from 1 down: their names where these can be fields of FiftyOne."""
-    names = list(h.level_names or ())
-    return [
-        names[i]
-        if i < len(names) and _FIELD.fullmatch(names[i]) and names[i] not in _TAKEN
-        else f"level_{i + 1}"
-        for i in range(h.max_depth)
-    ]
+    names = h.level_names or [""] * h.max_depth
+    return [name if _is_field(name) else f"level_{level}" for level, name in enumerate(names, 1)]
+
+
+def _is_field(name: str) -> bool:
+    return _FIELD.fullmatch(name) is not None and name not in _TAKEN and not keyword.iskeyword(name)
 
 
 def classification(
