@@ -294,3 +294,25 @@ def test_the_threshold_is_that_of_the_head_whose_classes_set_it() -> None:
     few = guaranteed_point(ladder, truth, unseen & (classes < 8), classes, 0.8)
     assert np.isnan(few.unseen_false)  # four classes set it, and three cannot
     assert few.threshold > 0
+
+
+def test_one_sample_of_each_class_keeps_the_guarantee_and_spends_it() -> None:
+    """Few classes that allow little: one sample of each answers more, and false answers stay below what is allowed."""
+    h = Hierarchy.from_paths([(f"g{i // 4}", f"c{i:02}") for i in range(24)])
+    left = leave_out(h, [f"c{i:02}" for i in range(0, 24, 2)])
+    classes = np.repeat(np.arange(24), 8)
+    truth, unseen = left.truths[classes], left.labels[classes] < 0
+    loss = build_loss("hce", left.hierarchy)
+    false: dict[str, list[float]] = {"steadier": [], "sharper": []}
+    true: dict[str, list[float]] = {"steadier": [], "sharper": []}
+    for seed in range(150):
+        z = torch.from_numpy(np.random.default_rng(seed).normal(size=(192, left.hierarchy.num_nodes)))
+        z[torch.arange(192), torch.from_numpy(truth)] += 2
+        ladder = ladder_by("threshold", loss.node_log_probs(z), left.hierarchy)
+        for prefer in false:
+            point = guaranteed_point(ladder, truth, unseen, classes, 0.9, prefer)
+            false[prefer].append(point.unseen_false)
+            true[prefer].append(point.unseen_true)
+    error = np.std(false["sharper"]) / np.sqrt(150)
+    assert np.mean(false["steadier"]) < np.mean(false["sharper"]) <= 10 + 3 * error
+    assert np.mean(true["sharper"]) > np.mean(true["steadier"])

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
-from hace.cli.engine import Words, more
+from hace.cli.engine import With, Words, more
 from hace.cli.options import DataOption, Groups, data_options
 from hace.errors import ConfigError
 
@@ -19,6 +19,7 @@ def unseen(
     whole_groups: bool = False,
     outside: Path | None = None,
     accuracy: float | None = None,
+    prefer: Annotated[Literal["steadier", "sharper"], With("--accuracy")] = "steadier",
     draws: int = 5,
     seeds: int = 5,
     epochs: int = 30,
@@ -47,6 +48,8 @@ def unseen(
         whole_groups: Leave out whole groups of classes.
         outside: Features of samples that belong to no class at all: what is said about them.
         accuracy: Set a threshold with a guarantee: this share of the samples of new classes gets no false answer.
+        prefer: That guarantee rests on all samples of each class left out, or on one of each, which answers more where classes
+            are few and varies more.
         draws: Draws of classes.
         seeds: Heads per draw.
         epochs: Passes over the training samples.
@@ -81,6 +84,7 @@ def unseen(
         epochs=epochs,
         outside=None if outside is None else list(feature_parts(outside).values())[-1],
         guarantee=accuracy,
+        prefer=prefer,
     )
 
     def after_each_draw(text: str, rows: Rows) -> None:

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from hace.checks import check_choice
-from hace.decisions.bounds import RiskBound, group_places
+from hace.decisions.bounds import PREFERENCES, RiskBound, group_places, one_of_each
 from hace.decisions.ladders import LADDERS, Ladder
 from hace.errors import ConfigError, DataError, nearest
 from hace.files.documents import csv_text
@@ -180,13 +180,20 @@ def at_known(points: Iterable[Point], least: float) -> Point | None:
 
 
 def guaranteed_point(
-    ladder: Ladder, truth: IntArray, unseen: np.ndarray, classes: IntArray, accuracy: float
+    ladder: Ladder,
+    truth: IntArray,
+    unseen: np.ndarray,
+    classes: IntArray,
+    accuracy: float,
+    prefer: str = "steadier",
 ) -> Point:
     """The threshold that the unseen classes set, with its figures on known classes.
 
     Of unseen samples the shares are means over classes, each judged with the threshold that the other classes set: nan where
-    these are too few. ``classes`` (M,) are those of all samples.
+    these are too few. ``classes`` (M,) are those of all samples. ``prefer``: "steadier" rests on all samples of each class,
+    "sharper" on one of each, which answers more where classes are few; see :mod:`hace.decisions.bounds`.
     """
+    check_choice("prefer", prefer, PREFERENCES)
     bound = RiskBound.of_accuracy(accuracy, None, "samples")
     new = np.flatnonzero(unseen)
     outcomes = ladder.outcomes(truth)
@@ -194,6 +201,8 @@ def guaranteed_point(
     every = np.arange(len(truth))
 
     def set_by(rows: np.ndarray) -> float:
+        if prefer == "sharper":
+            rows = rows[one_of_each(group_places(classes[rows], len(rows))[1], seed=0)]
         return bound.threshold(outcomes.take(rows), group_places(classes[rows], len(rows))[1], "classes")
 
     threshold = set_by(new)
@@ -221,6 +230,7 @@ class UnseenStudy:
         guarantee: a share: the classes left out set a threshold for the head that never saw them, which keeps this share from
             false answers on average over new classes. In its row, figures of known classes are those of this threshold; those
             of unseen classes judge each class with the threshold that the others set. None: not asked.
+        prefer: "steadier" or "sharper": that threshold rests on all samples of each class left out, or on one of each.
     """
 
     hierarchy: Hierarchy
@@ -234,6 +244,7 @@ class UnseenStudy:
     epochs: int = 30
     outside: np.ndarray | None = None
     guarantee: float | None = None
+    prefer: str = "steadier"
 
     def run(self, report: Callable[[str, Rows], None] = lambda text, rows: None) -> Rows:
         """One row per draw, seed, method and number of points lost; ``report`` hears of every seed, with the rows so far."""
@@ -278,7 +289,7 @@ class UnseenStudy:
                         float("nan") if np.isnan(point.threshold) else 100 * float(named)
                     )
             if self.guarantee is not None and rule != "classes":
-                point = guaranteed_point(ladder, truth, unseen, classes, self.guarantee)
+                point = guaranteed_point(ladder, truth, unseen, classes, self.guarantee, self.prefer)
                 label = f"guarantee {self.guarantee:g}"
                 rows.append({**about, "lost": label, "best": float("nan"), **point._asdict()})
         return rows
