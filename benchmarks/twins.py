@@ -113,6 +113,7 @@ def measured(s: Samples, train: np.ndarray, held: np.ndarray, new: np.ndarray) -
     scores = scores_of(s, train)
     here, there = scores(held), scores(new)
     sure = guaranteed_threshold(here, s.y[held], s.tree, 1 - ALPHA)
+    assert isinstance(sure.threshold, float)
     outcomes = outcomes_of(Scores(there, s.tree), s.tree.leaf_nodes[s.y[new]], labels="nodes")
     false = float(outcomes.losses(sure.threshold).mean())
     said = float((outcomes.answered >= sure.threshold).mean())

@@ -322,7 +322,8 @@ def load(path: str | Path) -> Model:
     document = parse_document(metadata.get(DOCUMENT), str(path))
     if _PART not in document:
         raise FormatError(
-            f"{path} must be written by Model.save. Use HACEClassifier.load for files of HACEClassifier.save."
+            f"{path} must be written by Model.save. Use HACEClassifier.load for files of HACEClassifier.save, and "
+            "hace.Predictor.from_run for what `hace export` wrote."
         )
     classifier = HACEClassifier.load(path)
     try:
