@@ -48,7 +48,7 @@ class Demo(NamedTuple):
 
 def make_demo(
     folder: Path,
-    photos: Mapping[str, int] | None = None,
+    photos: Mapping[str, Any] | None = None,
     progress: Callable[[str, int], object] = lambda step, done: None,
 ) -> Demo:
     """Draw photos, fit a model, and write both and a page to a folder; photos that are there are not drawn again.
