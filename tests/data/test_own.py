@@ -422,7 +422,7 @@ def test_names_and_options_of_data_sets(tmp_path: Path) -> None:
         hace.load_dataset("nabirds", tmp_path, corp=True)
     with pytest.raises(ConfigError, match=r"'cifar100' needs its folder or file. Give --data-root"):
         hace.load_dataset("cifar100")
-    with pytest.raises(ConfigError, match=r"is synthetic\. Omit --data-root"):
+    with pytest.raises(ConfigError, match=r"is made by a program\. Omit --data-root"):
         hace.load_dataset("synthetic", tmp_path)
     with pytest.raises(ConfigError, match="'folders' cannot be downloaded"):
         hace.load_dataset("folders", tmp_path, download=True)

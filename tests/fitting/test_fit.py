@@ -119,7 +119,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
         "Next",
     ]
     assert "95% of samples get a true answer or none" in lines[1]
-    assert "plain logistic regression" in lines[2]
+    assert "logistic regression was chosen" in lines[2]
 
 
 def test_the_users_splits_are_honoured() -> None:

@@ -224,5 +224,7 @@ def test_a_class_token_that_is_not_there(tmp_path: Path) -> None:
 
 def test_without_timm_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "timm", None)
-    with pytest.raises(HaceError, match=r'^A model needs the package timm\. .* pip install "\.\[train\]"\.$'):
+    with pytest.raises(
+        HaceError, match=r'^A model of photos needs the package timm\. .* pip install "\.\[train\]"\.$'
+    ):
         load_backbone(VIT)
