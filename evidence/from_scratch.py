@@ -3,6 +3,7 @@
     python evidence/from_scratch.py run --photos photos --data data --work work       # what is missing, in the protocol's order
     python evidence/from_scratch.py status --work work                                # finished, running, missing
     python evidence/from_scratch.py collect --work work                               # finished runs, into results/from-scratch
+    python evidence/from_scratch.py repeat NAME --photos photos --data data --work work   # a finished run anew, compared
 
 PROTOCOL.md says what is run and why. Several processes with the same --work share the list. A run that is killed resumes from
 its last checkpoint with the same command; finished runs need no --work any more once their records are in results/from-scratch,
@@ -250,6 +251,53 @@ def _short(value: Any) -> Any:
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
+COMPARED = (
+    "loss",
+    "accuracy",
+    "val_loss",
+    "val_accuracy",
+    "curve",
+    "metrics",
+    "temperature",
+    "right",
+    "right_at_levels",
+)
+
+
+def repeat(args: argparse.Namespace) -> None:
+    """Train a recorded run anew, from its first step, and say which of its numbers come out the same.
+
+    A repetition that was killed goes on where it stopped, with the same command.
+    """
+    torch.set_num_threads(1)
+    planned_run = next((p for p in planned() if p.name == args.name), None)
+    if planned_run is None or not _recorded(planned_run):
+        raise HaceError(f"NAME must be a recorded run, a file of {RECORDS}. Got {args.name!r}.")
+    folder = args.work / "repeated" / planned_run.name
+    folder.mkdir(parents=True, exist_ok=True)
+    if planned_run.dataset == "cifar100":
+        _unpack_sheets(args.data / "cifar100", args.work / "cifar100" / "cifar-100-binary")
+    config = planned_run.config(args.photos, args.data, args.work)
+    train(config, folder, report=lambda entry: print(json.dumps(entry), flush=True))
+    before = json.loads((RECORDS / f"{planned_run.name}.json").read_text(encoding="utf-8"))
+    after = json.loads(json.dumps(record(planned_run, read_run(folder))))
+    differing = [name for name in COMPARED if before.get(name) != after.get(name)]
+    numbers = sum(_count(before.get(name)) for name in COMPARED)
+    if differing:
+        print(f"{planned_run.name}: not the same: {', '.join(differing)}")
+        sys.exit(1)
+    print(f"{planned_run.name}: all {numbers:,} values of the record are the same")
+
+
+def _count(value: Any) -> int:
+    """How many values a part of a record holds."""
+    if isinstance(value, dict):
+        return sum(_count(part) for part in value.values())
+    if isinstance(value, list):
+        return sum(_count(part) for part in value)
+    return int(value is not None)
+
+
 def status(args: argparse.Namespace) -> None:
     """One line for every run that is finished, begun, or next."""
     missing = 0
@@ -274,8 +322,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    commands = {"run": run, "status": status, "collect": collect}
+    commands = {"run": run, "status": status, "collect": collect, "repeat": repeat}
     parser.add_argument("command", choices=commands)
+    parser.add_argument("name", nargs="?", metavar="NAME", help="the run to repeat")
     parser.add_argument("--photos", type=Path, default=Path("photos"))
     parser.add_argument("--data", type=Path, default=Path("data"))
     parser.add_argument("--work", type=Path, default=Path("from-scratch-work"))
