@@ -9,6 +9,7 @@ Every number in a picture is in that file.
 from __future__ import annotations
 
 import base64
+import datetime
 import io
 import json
 import sys
@@ -21,6 +22,7 @@ import numpy as np
 from PIL import Image
 
 import hace
+from hace import environment
 from hace.data.creatures import creature_hierarchy, drawn_again, individual, jpeg, photo_name
 from hace.draw.creatures import RANKS as RANK_NAMES
 from hace.draw.creatures import SPECIES, draw_creature
@@ -56,6 +58,12 @@ def write_answers(demo: Path) -> None:
     }
     ANSWERS.parent.mkdir(parents=True, exist_ok=True)
     ANSWERS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+    about = {
+        "command": "hace demo && python docs/creature_pictures.py --answers hace-demo",
+        "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+        "made_with": {name: environment.config()[name] for name in ("hace", "python", "torch", "numpy")},
+    }
+    ANSWERS.with_name("about.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
 
 
 def _outcomes(model: hace.Model) -> list[dict[str, Any]]:
