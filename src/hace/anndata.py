@@ -82,7 +82,8 @@ def fit(
     y = given.iloc[known].astype(str).to_numpy(dtype=object)
     if hierarchy is not None:
         nodes = label_nodes(y.astype(str), hierarchy, "id", f"obs[{labels!r}]")
-        y, hierarchy = np.array(hierarchy.nodes, dtype=object)[nodes], _within(hierarchy, nodes)
+        y = np.array(hierarchy.nodes, dtype=object)[nodes]
+        hierarchy = _within(hierarchy, nodes)
     donors = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()[known]
     trained_on, held = _parts(len(known), donors, held_out, seed)
     names = np.array(feature_names(adata, obsm), dtype=object)
@@ -152,7 +153,9 @@ def annotate(
     clusters = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()
     guarantee = None if accuracy is None else model.guarantee(accuracy)
     places = _places(adata, model, obsm, missing)
-    h, parts, best = model.hierarchy_, [], []
+    h = model.hierarchy_
+    parts = []
+    best = []
     names, member = np.unique(clusters, return_inverse=True) if clusters is not None else ([], None)
     total = np.zeros((len(names), h.num_nodes))
     for start in range(0, adata.n_obs, batch_size):
@@ -324,7 +327,8 @@ def features_of(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str |
 
 def _places(adata: AnnData, model: HACEClassifier, obsm: str | None, missing: str) -> np.ndarray | None:
     """Where each feature of the training is among those of the cells, -1 for missing ones; None if they are the same."""
-    wanted, here = list(getattr(model, "feature_names_in_", ())), feature_names(adata, obsm)
+    wanted = list(getattr(model, "feature_names_in_", ()))
+    here = feature_names(adata, obsm)
     if not wanted:
         raise DataError("model must know its features by name. Train it with hace.anndata.fit.")
     if wanted == here:

@@ -176,7 +176,8 @@ class Study(Choices):
             time = duration(row.seconds) + ("" if row.measured else " (rough)")
             print(f"{row.dataset:<14} {row.model:<14} {row.method:<28} {row.runs:>6,} {row.done:>6,}  {time}")
         measured = all(row.measured for row in rows)
-        runs, done = sum(row.runs for row in rows), sum(row.done for row in rows)
+        runs = sum(row.runs for row in rows)
+        done = sum(row.done for row in rows)
         rest = f"{'about' if measured else 'at least'} {duration(sum(row.seconds for row in rows))}"
         print(
             f"{len(configurations):,} configurations, {runs:,} runs, {done:,} done; the rest takes {rest}, one after another"
@@ -211,7 +212,9 @@ class StudyResults:
     def __init__(
         self, study: StudyFolder, compare: Sequence[str] | None = None, names: str | Path | None = None
     ) -> None:
-        self.study, self._compare, self._names = study, compare, names
+        self.study = study
+        self._compare = compare
+        self._names = names
 
     @classmethod
     def read(
@@ -302,7 +305,8 @@ class StudyResults:
     @property
     def summary(self) -> list[str]:
         """How many runs there are and where, and what to know of their searches; the errors of failed ones come last."""
-        folder, failures = self.study.folder, list(self.failures.values())
+        folder = self.study.folder
+        failures = list(self.failures.values())
         lines = [f"{count(self.records)}: {folder}"]
         edges, searches = at_the_edge(self.records)
         if edges:

@@ -193,11 +193,9 @@ def _write_again(model: Path) -> None:
     from hace.files.writing import write_whole
     from hace.fitting.model import load
 
-    made, page, card = (
-        load(model).named(model.name),
-        model.with_suffix(".html"),
-        model.with_suffix(".card.md"),
-    )
+    made = load(model).named(model.name)
+    page = model.with_suffix(".html")
+    card = model.with_suffix(".card.md")
     if page.is_file():
         print(f"wrote {made.report(page)}", file=sys.stderr)
     if card.is_file():
@@ -278,7 +276,8 @@ def in_groups(guarantee: GuaranteedThreshold) -> str:
     """What a guarantee about new groups begins with; "" for one about samples."""
     if guarantee.num_groups is None:
         return ""
-    share, that = guarantee.group_share, " that get answers" if guarantee.of == "answers" else ""
+    share = guarantee.group_share
+    that = " that get answers" if guarantee.of == "answers" else ""
     if share is None:
         return f"in a new group{that.replace('get', 'gets')}, on average, "
     return f"in at least {share:g} of new groups{that}, "
@@ -294,10 +293,13 @@ def _about_temperature(temperature: float, fitted: str) -> str:
 
 def calibration_text(calibration: Calibration) -> str:
     """A calibration, for a person."""
-    how, further, unit = "as given", "", "samples" if calibration.pool is None else "groups"
+    how = "as given"
+    further = ""
+    unit = "samples" if calibration.pool is None else "groups"
     if calibration.temperature_samples:
         fitted = f"{calibration.temperature_samples:,} of the {calibration.split} {unit}"
-        how, further = _about_temperature(calibration.temperature, fitted), "further "
+        how = _about_temperature(calibration.temperature, fitted)
+        further = "further "
     lines = [f"temperature {calibration.temperature:.4g}, {how}", ""]
     first = calibration.thresholds[0]
     of_groups = f" in {first.num_groups:,} groups, about new groups" if first.num_groups is not None else ""

@@ -121,10 +121,8 @@ def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, 
         if truth.labels is not None:
             h = model.hierarchy
             nodes = _known_truth(truth.labels, truth.column, h).tolist()
-            known, named = (
-                [h.nodes[v] if v >= 0 else None for v in nodes],
-                _groups(truth.labels, truth.groups),
-            )
+            known = [h.nodes[v] if v >= 0 else None for v in nodes]
+            named = _groups(truth.labels, truth.groups)
         return model.check(new, known, accuracy, named, of=of, level=level)
     predictor = Predictor.from_run(str(path))
     made = predictor.calibration

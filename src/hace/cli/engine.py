@@ -130,13 +130,15 @@ class _Options:
 
     def of(self, config: type[Config], prefix: str, defaults: Config | None) -> Any:
         """The type of a configuration, or of the part of it that `prefix` names."""
-        hints, docs = get_type_hints(config), _field_docs(config)
+        hints = get_type_hints(config)
+        docs = _field_docs(config)
         types = {}
         for field in fields(config):
             place = f"{prefix}{field.name}"
             if place in self.skip:
                 continue
-            hint, default = hints[field.name], _default(field, defaults)
+            hint = hints[field.name]
+            default = _default(field, defaults)
             if isinstance(hint, type) and issubclass(hint, Config):
                 name = Parameter(name=self.names[place]) if place in self.names else Parameter()
                 types[field.name] = Annotated[self.of(hint, f"{place}.", default), name]
@@ -273,7 +275,8 @@ def alarmed(text: str, stream: TextIO) -> str:
 
 def in_one_line(error: mistakes.CycloptsError, command: str) -> str:
     """What a user got wrong: the option, the rule, the value, and the nearest option."""
-    argument, lists = error.argument, f"{command} --help-all lists them."
+    argument = error.argument
+    lists = f"{command} --help-all lists them."
     if isinstance(error.__cause__, HaceError):
         return str(error.__cause__)
     if isinstance(error, mistakes.UnknownOptionError):

@@ -205,7 +205,8 @@ def print_answers(
     from hace.formats.score_files import read_answers
     from hace.metrics import evaluate_answers
 
-    h, labels = files.read_hierarchy(names), str(files.labels)
+    h = files.read_hierarchy(names)
+    labels = str(files.labels)
     columns = {
         "answer_column": given.answer_column,
         "label_column": files.label_column,
@@ -339,7 +340,8 @@ class Asked:
             return self.of_model(run)
         if not Path(run).is_dir():
             raise ConfigError(f"RUN must be a run directory or the file of a model. There is no {run!r}.")
-        root, split = self.samples.data_root, self.samples.split
+        root = self.samples.data_root
+        split = self.samples.split
         first = rescored(run, root=root, split=split, **self.samples.options)
         models = [self.run_model(run, first)]
         if self.compare is not None:
@@ -376,7 +378,8 @@ class Asked:
             {} if predictor.temperature is None else {"temperature": predictor.temperature}
         )
         if self.guarantee.asked is not None:
-            calibration, again = predictor.calibration, f"hace calibrate {path} --samples PATH"
+            calibration = predictor.calibration
+            again = f"hace calibrate {path} --samples PATH"
             calibration.check_use(None, **self.restrictions.on(h), again=again)
             about["guarantee"] = calibration.threshold_for(*self.guarantee.asked, again)
             about["held_out"] = calibration.right
@@ -399,7 +402,8 @@ class Asked:
         from hace.lab.serve.calibrate_run import calibration_of
         from hace.lab.study.presets import run_title
 
-        title, size = run_title(scored.run.config), ("samples", len(scored.samples))
+        title = run_title(scored.run.config)
+        size = ("samples", len(scored.samples))
         if self.guarantee.asked is None:
             return Model(folder, title, scored.report, size, {})
         again = f"hace calibrate {folder}"

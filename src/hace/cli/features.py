@@ -10,7 +10,8 @@ from hace.cli.engine import With, Without, more
 from hace.cli.options import DataOptions, Device
 from hace.errors import ConfigError, DataError, amount
 
-_IMAGES, _TEXTS = With("--model"), With("--text")
+_IMAGES = With("--model")
+_TEXTS = With("--text")
 
 
 def features(

@@ -93,11 +93,14 @@ def hierarchy(
         _check_picture(plot)
     reader: dict[str, Any] = {"format": hierarchy_format, **reader_options(option)}
     if taxonomy.within is not None:
-        made, source = _part(taxonomy, taxonomy.within, root_node, reader), taxonomy.within
+        made = _part(taxonomy, taxonomy.within, root_node, reader)
+        source = taxonomy.within
     elif features is not None:
-        made, source = _from_features(features, file, levels, root_node, reader), str(features)
+        made = _from_features(features, file, levels, root_node, reader)
+        source = str(features)
     elif file is not None:
-        made, source = _read(file, root_node, reader), file
+        made = _read(file, root_node, reader)
+        source = file
     else:
         raise ConfigError("hace hierarchy must have a FILE, --features or --within. Got none of them.")
     if out is not None:
@@ -123,7 +126,8 @@ def _part(taxonomy: Within, within: str, root_node: bool | None, reader: dict[st
     """The part of a taxonomy above some classes; the table of matches is read, and written where it is not complete."""
     from hace.formats.score_files import read_list, read_matches, write_matches
 
-    names, table = read_list(taxonomy.classes or ""), taxonomy.matches
+    names = read_list(taxonomy.classes or "")
+    table = taxonomy.matches
     whole = _read(within, root_node, reader)
     corrections = read_matches(table) if table is not None and table.exists() else {}
     matches = [match for match in whole.match(names) if match.name not in corrections]

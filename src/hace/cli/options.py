@@ -214,7 +214,8 @@ def _subset(text: str, h: Hierarchy) -> list[str]:
     from hace.formats.score_files import read_list
     from hace.hierarchy.names import known_names
 
-    words, known = read_list(text), known_names(h)
+    words = read_list(text)
+    known = known_names(h)
     unknown = [word for word in words if word not in known]
     if unknown and not is_file(text):
         raise DataError(
@@ -237,7 +238,8 @@ def _prior(path: str, h: Hierarchy) -> dict[str, float]:
         rows = [(name.strip(), value.strip()) for name, value in lines]
         if rows and rows[0][1].lower() in ("weight", "prior"):
             rows = rows[1:]
-    known, weights = known_names(h), {}
+    known = known_names(h)
+    weights = {}
     for name, value in rows:
         try:
             weights[h.nodes[known[name]] if name in known else name] = float(value)
@@ -344,7 +346,8 @@ class ScoreFiles:
 
         kind, sharing = self.kind, self.path_sharing
         if self.rest is not None:
-            kind, scores = "probs", open_top_k(path, h, self.rest, self.ignore_column)
+            kind = "probs"
+            scores = open_top_k(path, h, self.rest, self.ignore_column)
         else:
             absent = float("-inf") if kind == "logits" else 0.0
             columns = "nodes" if self.outputs == "paths" else self.outputs

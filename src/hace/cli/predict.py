@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 SUFFIXES = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".txt": "table"}
 TABLES = ("camtrap", "wildlife-insights", "timelapse")  # observations.csv, images.csv, a CSV to import
 WHOLE = ("label-studio", "fiftyone")  # one JSON document about whole images
-SAMPLE_WIDTH, ANSWER_WIDTH = 40, 28
+SAMPLE_WIDTH = 40
+ANSWER_WIDTH = 28
 
 
 def predict(
@@ -228,7 +229,9 @@ def write_batches(
     from hace.lab.serve.inputs import EMPTY
 
     code = getattr(stream, "encoding", None) or "utf-8"
-    first, rows, broken = True, 0, []
+    first = True
+    rows = 0
+    broken = []
     stream.write(writer.head)
     for batch in batches:
         for line in writer.lines(batch, first, skip_broken):

@@ -47,7 +47,8 @@ def report(
     from hace.paper import report_sections
 
     folder = read_study(study)
-    about, results = about_study(folder), Results(folder.records(), difference, names=names)
+    about = about_study(folder)
+    results = Results(folder.records(), difference, names=names)
     print(f"hace: writing the report of {len(each_run(results.records)):,} runs", file=sys.stderr, flush=True)
     page = write_records(results, about, out or own_folder(folder.folder / "report"), [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):

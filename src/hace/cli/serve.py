@@ -83,7 +83,8 @@ def serve(
             model, buttons = train_demo(Path(temporary))
             buttons = buttons if samples is None else read_samples(samples)
         else:
-            model, buttons = Path(run), sample_buttons(run, samples, data_root)
+            model = Path(run)
+            buttons = sample_buttons(run, samples, data_root)
         predictor = Predictor.from_run(model, checkpoint=checkpoint, device=device)
         with listening(host, port) as sock:
             port = sock.getsockname()[1]

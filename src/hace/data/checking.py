@@ -96,7 +96,8 @@ def check_images(data: Dataset[Any], on_image: Callable[[int], Any] | None = Non
             if on_image is not None:
                 on_image(1)
     total = sum(len(split) for split in data.splits.values())
-    twice, notes = tuple(duplicates(data.splits)), tuple(label_notes(data))
+    twice = tuple(duplicates(data.splits))
+    notes = tuple(label_notes(data))
     return ImageCheck(data.name, data.fingerprint, total, tuple(broken), odd, twice, notes)
 
 

@@ -135,7 +135,8 @@ def _folder(path: Path, images: str | None, pictures: Iterable[Mapping[str, Any]
     """
     if images is not None:
         return Path(images)
-    own, above = path.parent, path.resolve().parent.parent
+    own = path.parent
+    above = path.resolve().parent.parent
     name = next((row["file_name"] for row in pictures if isinstance(row.get("file_name"), str)), None)
     beside = (above / path.stem.rpartition("_")[2], above / "images", above)
     if name is None:
@@ -208,7 +209,8 @@ def _parents(categories: Mapping[Any, Mapping[str, Any]], path: Path) -> dict[st
     """The supercategory of each category."""
     parents: dict[str, str | None] = {}
     for id, row in categories.items():
-        name, above = row.get("name"), row.get("supercategory")
+        name = row.get("name")
+        above = row.get("supercategory")
         if not isinstance(name, str) or not name.strip() or not isinstance(above, str | None):
             raise FormatError(f"{path}: category {id!r} must have a name, and text as its supercategory.")
         own = None if above is None or above.strip() in (*_NOWHERE, name) else above
@@ -278,8 +280,10 @@ def _fitted(
         return None
     beyond = max(-x, -y, x + w - width, y + h - height)
     used.clipped += beyond > _SLACK
-    left, top = max(0.0, x - padding * w), max(0.0, y - padding * h)
-    right, bottom = min(width, x + w + padding * w), min(height, y + h + padding * h)
+    left = max(0.0, x - padding * w)
+    top = max(0.0, y - padding * h)
+    right = min(width, x + w + padding * w)
+    bottom = min(height, y + h + padding * h)
     return left / width, top / height, (right - left) / width, (bottom - top) / height
 
 

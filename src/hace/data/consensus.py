@@ -160,7 +160,8 @@ def read_votes(
             )
     votes: dict[str, dict[str, str]] = {}
     for line, row in rows:
-        name, node = row[sample].strip(), row[label].strip()
+        name = row[sample].strip()
+        node = row[label].strip()
         if not name or not node:
             raise FormatError(
                 f"{path}, line {line}: {sample} and {label} must be given. Got {name!r} and {node!r}."

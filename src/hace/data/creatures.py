@@ -158,7 +158,8 @@ class _Row(NamedTuple):
 
 
 def _rows(species: Species, counts: Mapping[str, int], seed: int) -> list[_Row]:
-    known, family = species.path, (*species.path[:-1], "")
+    known = species.path
+    family = (*species.path[:-1], "")
     fine = counts["fine"]
     parts = [("train", i, known if i < fine else family) for i in range(fine + counts["coarse"])]
     parts += [(split, i, known) for split in ("val", "test") for i in range(counts[split])]

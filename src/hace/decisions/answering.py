@@ -174,7 +174,9 @@ class AnswersFromScores:
             fits = part_for_temperature(len(truth), groups, _SHARE, np.random.default_rng(0))
         held = _Held(scores.checked(), truth, groups, fits, temperature, near, like)
         basis = self._basis_of(held, use, self._temperature(held, use))
-        self._held, self._bases, self.default = held, {use: basis}, use
+        self._held = held
+        self._bases = {use: basis}
+        self.default = use
         self.temperature = basis.temperature if use.pool is None else self.temperature
         self.temperature_samples = int(fits.sum())
 
@@ -387,7 +389,9 @@ class AnswersFromScores:
         basis = _Basis(record.temperature, record.samples)
         basis.thresholds = {(t.accuracy, t.confidence, t.of, t.group_share): t for t in record.thresholds}
         basis.profile = None if record.profile is None else Profile.from_dict(record.profile)
-        self._held, self._bases, self.default = None, {use: basis}, use
+        self._held = None
+        self._bases = {use: basis}
+        self.default = use
         self.temperature = record.temperature if record.pool is None else self.temperature
         self.temperature_samples = record.temperature_samples
 

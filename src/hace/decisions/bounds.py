@@ -163,7 +163,8 @@ class RiskBound:
     def _bet_wins(self, losses: np.ndarray) -> bool:
         """Whether a bet against a mean loss of at least alpha ever gains enough; losses from 0 to 1, in a fixed order."""
         assert self.delta is not None
-        alpha, delta = float(self.alpha), float(self.delta)
+        alpha = float(self.alpha)
+        delta = float(self.delta)
         if not len(losses):
             return False
         spread = math.sqrt(alpha * (1 - alpha) * len(losses))
@@ -201,7 +202,8 @@ class RiskBound:
     def _least_of_samples(self, units: Outcomes | GroupOutcomes) -> float:
         """The search among all thresholds that the scores tell apart: if one passes, so do all above it."""
         tried = units.thresholds()  # falling; the first, NOTHING, passes
-        low, high = 0, len(tried)
+        low = 0
+        high = len(tried)
         while high - low > 1:
             middle = (low + high) // 2
             low, high = (middle, high) if self.passes(units, float(tried[middle])) else (low, middle)
@@ -211,7 +213,8 @@ class RiskBound:
         """The test of thresholds that one part chooses, on the other part, up to the first failure."""
         order = np.random.default_rng(0).permutation(len(units))
         cut = len(order) // _CHOOSING
-        first, second = units.take(order[:cut]), units.take(order[cut:])
+        first = units.take(order[:cut])
+        second = units.take(order[cut:])
         tried = first.thresholds()[1:]
         tried = tried[:: -(-len(tried) // _MOST_TESTED)]
         least = NOTHING
@@ -241,7 +244,8 @@ class RiskBound:
         while (high - low > 1).any():
             middle = (low + high) // 2
             passes = self.supported(np.maximum(middle, 0), number) & (middle >= 0)
-            low, high = np.where(passes, middle, low), np.where(passes, high, middle)
+            low = np.where(passes, middle, low)
+            high = np.where(passes, high, middle)
         return low
 
     def enough(self, units: Outcomes | GroupOutcomes) -> int | None:
@@ -257,7 +261,8 @@ class RiskBound:
         hopeful = (rate < float(self.alpha)) & (answers > 0)
         if self.of != "answers" or not hopeful.any():
             return None
-        rate, share = rate[hopeful], answers[hopeful] / len(units)
+        rate = rate[hopeful]
+        share = answers[hopeful] / len(units)
         sizes = np.unique(np.geomspace(1, 1 << 20, 300).astype(np.int64))
         passes = self.supported(
             np.ceil(sizes * rate[:, None]), np.broadcast_to(sizes, (len(rate), len(sizes)))

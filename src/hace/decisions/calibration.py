@@ -31,7 +31,8 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.settings import Config, from_dict
 
-FORMAT, CHECKSUM = "hace.calibration.1", "sha256"
+FORMAT = "hace.calibration.1"
+CHECKSUM = "sha256"
 ACCURACIES = (0.8, 0.9, 0.95, 0.99)
 CONFIDENCE = 0.9  # of guarantees about answers, which hold with a probability
 _MATCHED = (
@@ -263,7 +264,8 @@ def calibrate_scores(
     Raises:
         DataError: Too few samples for what was asked (the message says how many it takes), or scores that say nothing.
     """
-    accuracies, kinds = _several(accuracy), _several(of)
+    accuracies = _several(accuracy)
+    kinds = _several(of)
     for share in accuracies or ():
         for about in kinds or GUARANTEES:
             check_guarantee(share, about)
@@ -276,7 +278,8 @@ def calibrate_scores(
     outside = 0
     if subset is not None:
         inside = inside_subset(hierarchy, subset, truth)
-        outside, near = int((~inside).sum()), None if near is None else near[inside]
+        outside = int((~inside).sum())
+        near = None if near is None else near[inside]
     given, truth, groups = calibration_samples(given, truth, groups, pool, subset)
     fits = np.zeros(len(truth), dtype=bool)
     if temperature is None and given.kind in INDEPENDENT:
@@ -284,20 +287,24 @@ def calibrate_scores(
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
-    rest, truths = given[~fits].cooled(temperature).weighted(prior), truth[~fits]
+    rest = given[~fits].cooled(temperature).weighted(prior)
+    truths = truth[~fits]
     near = None if near is None else near[~fits]
     units = None if groups is None else groups[~fits]
     notes = ()
     if frequencies is not None:
         rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
         notes = (_MATCHED.format(len(rows), len(truths)),)
-        rest, truths = rest[rows], truths[rows]
+        rest = rest[rows]
+        truths = truths[rows]
         near = None if near is None else near[rows]
     if new_similarity is not None:
         assert near is not None
         like = samples_like(near, np.asarray(new_similarity, dtype=np.float64), seed)
         notes = (*notes, like.note)
-        rest, truths, near = rest[like.rows], truths[like.rows], near[like.rows]
+        rest = rest[like.rows]
+        truths = truths[like.rows]
+        near = near[like.rows]
     seen = Profile.of(
         rest.data, hierarchy, similarity=near, groups=units, kind=rest.kind, outputs=rest.outputs
     )
@@ -443,7 +450,8 @@ def calibration_samples(
         )
     if subset is not None:
         inside = np.flatnonzero(inside_subset(h, subset, truth))
-        scores, truth = scores[inside].restricted(subset_mask(h, subset), inside), truth[inside]
+        scores = scores[inside].restricted(subset_mask(h, subset), inside)
+        truth = truth[inside]
         groups = None if groups is None else np.asarray(groups)[inside]
     if groups is None:
         return scores, truth, None

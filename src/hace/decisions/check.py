@@ -192,7 +192,8 @@ def labelled_evidence(
     units = guarantee.samples if guarantee.num_groups is None else guarantee.num_groups
     losses = _losses(guarantee, bound, scores, truth, groups) / over.most
     one_each = guarantee.prefer == "sharper"
-    limit, alpha = highest_rate(bound if one_each else over, units, level / 4), float(over.alpha)
+    limit = highest_rate(bound if one_each else over, units, level / 4)
+    alpha = float(over.alpha)
     against = capital_against_at_most(losses, limit)
     favour = capital_against_at_least(losses, alpha)
     threshold, too_few = None, None
@@ -240,7 +241,8 @@ def highest_rate(bound: RiskBound, units: int, delta: float) -> float:
     if bound.delta is not None:
         return float(bound.alpha)
     allowed = max(0, int(bound.allowed(np.array([units]))[0])) / bound.most
-    low, high = float(bound.alpha), 1.0
+    low = float(bound.alpha)
+    high = 1.0
     for _ in range(30):
         middle = (low + high) / 2
         low, high = (

@@ -98,16 +98,21 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
     An answer at u costs ``price`` times its distance to the leaves below u; that is all a branch below u can save.
     """
     where = places(h, torch.device("cpu"))
-    depths, heights = np.append(h.depths, 0), np.append(h.heights, virtual_height(h))
-    leaf, below = np.append(h.labels >= 0, False), depths > 0
+    depths = np.append(h.depths, 0)
+    heights = np.append(h.heights, virtual_height(h))
+    leaf = np.append(h.labels >= 0, False)
+    below = depths > 0
     vague = heights if distance == "lca_height" else h.max_depth - depths
     inside = (vague * np.where(leaf, 1.0, 1 - price))[:, None]
     if distance == "lca_height":
-        gain, constant = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0), -heights[-1]
+        gain = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0)
+        constant = -heights[-1]
     elif distance == "lca_depth":
-        gain, constant = 1 * below, -h.max_depth
+        gain = 1 * below
+        constant = -h.max_depth
     else:
-        gain, constant = 2 * below, -depths
+        gain = 2 * below
+        constant = -depths
         leaf_depths = where.depths.numpy()[None, :] if price < 1 else depths[:, None]
         inside = (1 - price) * (leaf_depths - depths[:, None])
 
@@ -156,9 +161,11 @@ def best_expected(
             "Use rule='cost'."
         )
     if metric == "hamming":
-        measure, best = cost_measure(hierarchy, "edges", 1.0, log_q.device), 0.0
+        measure = cost_measure(hierarchy, "edges", 1.0, log_q.device)
+        best = 0.0
     else:
-        measure, best = _measure(hierarchy, metric, float(beta), log_q.device), 1.0
+        measure = _measure(hierarchy, metric, float(beta), log_q.device)
+        best = 1.0
     answers, values = best_answers(log_q, hierarchy, measure, candidates)
     return Decisions(hierarchy, answers.nodes, answers.probabilities, best - values)
 
@@ -166,27 +173,35 @@ def best_expected(
 @cached_on_hierarchy
 def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
     """The metric in the terms of the search. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
-    depths, log2 = np.append(h.depths, 0).astype(float), np.log2(h.num_leaves)
-    leaf, answer = places(h, torch.device("cpu")).depths.numpy()[None, :], np.arange(h.max_depth + 1)[:, None]
+    depths = np.append(h.depths, 0).astype(float)
+    log2 = np.log2(h.num_leaves)
+    leaf = places(h, torch.device("cpu")).depths.numpy()[None, :]
+    answer = np.arange(h.max_depth + 1)[:, None]
     deepest = depths + np.append(h.heights, h.max_depth)  # of the leaves below each node
-    gain, scale, start = 1.0 * (depths > 0), np.ones(h.num_nodes + 1), float(metric in ("wu_palmer", "zhao"))
+    gain = 1.0 * (depths > 0)
+    scale = np.ones(h.num_nodes + 1)
+    start = float(metric in ("wu_palmer", "zhao"))
     with np.errstate(divide="ignore", invalid="ignore"):
         if metric == "hierarchical_f":
             square = beta**2
             weight = (1 + square) / (square * leaf + answer)
             own = (1 + square) * depths / (square * deepest + depths)
         elif metric == "wu_palmer":
-            weight, own = 2 / (leaf + answer + 2), 2 * (depths + 1) / (depths + deepest + 2)
+            weight = 2 / (leaf + answer + 2)
+            own = 2 * (depths + 1) / (depths + deepest + 2)
         elif metric == "zhao":
-            weight, own = 1 / (np.maximum(leaf, answer) + 1), (depths + 1) / (deepest + 1)
+            weight = 1 / (np.maximum(leaf, answer) + 1)
+            own = (depths + 1) / (deepest + 1)
         else:
             information = relations(h).information
             gain = information - information[np.append(h.parent_nodes, -1)]
-            weight, scale = np.ones((1, 1)), 2 / (information + log2)
+            weight = np.ones((1, 1))
+            scale = 2 / (information + log2)
             own = information * scale
 
     if weight.shape[1] == 1:  # all leaves have one depth, so the kernel serves
-        scale, weight = scale * weight[np.append(h.depths, 0) if len(weight) > 1 else 0, 0], np.ones((1, 1))
+        scale = scale * weight[np.append(h.depths, 0) if len(weight) > 1 else 0, 0]
+        weight = np.ones((1, 1))
     nothing = np.zeros(h.num_nodes + 1)
     inside = np.broadcast_to(nothing[:, None], (len(nothing), weight.shape[1]))
     reach = 1 - np.where(np.isfinite(own), own, 0.0)
@@ -318,12 +333,16 @@ class _Search:
     """One block of samples: the best value of each so far, and the answers that may be it."""
 
     def __init__(self, log_q: Tensor, h: Hierarchy, measure: Worth, candidates: str) -> None:
-        self.places, self.layout = places(h, log_q.device), layout(h, log_q.device)
+        self.places = places(h, log_q.device)
+        self.layout = layout(h, log_q.device)
         p = log_q.index_select(1, self.places.columns).softmax(dim=1).double()  # (B, n), in preorder
         _refuse_silent(p[:, 0].isnan())
         p.div_(p.sum(dim=1, keepdim=True))
-        self.p, self.running = p, _running(p)
-        self.h, self.measure, self.leaves_only = h, measure, candidates == "leaves"
+        self.p = p
+        self.running = _running(p)
+        self.h = h
+        self.measure = measure
+        self.leaves_only = candidates == "leaves"
         self.labels = torch.from_numpy(np.append(h.labels, -1)).to(p.device)
         self.split = measure.inside.shape[1] > 1  # whether the depth of a leaf matters
         if self.split:
@@ -345,13 +364,15 @@ class _Search:
         """G(v, k); P(v) where the depth of a leaf does not matter."""
         if not self.split:
             return mass[:, None]
-        each, where = row[:, None], self.places
+        each = row[:, None]
+        where = self.places
         parts = self.by_depth[each, where.last[node]] - self.by_depth[each, where.first[node]]
         return parts.clamp_(min=0.0)
 
     def evaluate(self, row: Tensor, node: Tensor, mass: Tensor, sums: Tensor) -> _Frontier:
         """The nodes with their values and sums, from the sums of their parents."""
-        measure, parts = self.measure, self.parts(row, node, mass)
+        measure = self.measure
+        parts = self.parts(row, node, mass)
         sums = sums + measure.gain[node][:, None] * parts
         weight = measure.weight
         if len(weight) > 1:
@@ -376,7 +397,8 @@ class _Search:
         chain = [self.places.columns[self.p.argmax(dim=1)]]
         for _ in range(self.h.max_depth - 1):
             chain.append(up[chain[-1]])
-        row, sums = torch.arange(len(self.p), device=self.p.device), self.top().sums
+        row = torch.arange(len(self.p), device=self.p.device)
+        sums = self.top().sums
         for nodes in reversed(chain):
             some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
             mass = self.masses(row[some], nodes[some])
@@ -388,7 +410,8 @@ class _Search:
         """Note the answers that are the best so far, or as good."""
         if self.leaves_only:
             leaf = (self.labels[answers.node] >= 0).nonzero().squeeze(1)
-            answers, mass = answers.take(leaf), mass[leaf]
+            answers = answers.take(leaf)
+            mass = mass[leaf]
         self.value.scatter_reduce_(0, answers.row, answers.value, "amax")
         good = (answers.value >= self.least(answers.row)).nonzero().squeeze(1)
         self.best_answers.append((answers.row[good], answers.node[good], answers.value[good], mass[good]))
@@ -425,10 +448,13 @@ class _Search:
         """(B,) nodes, masses and values of the best answers."""
         row, node, value, mass = (torch.cat(parts) for parts in zip(*self.best_answers, strict=True))
         good = (value >= self.least(row)).nonzero().squeeze(1)
-        row, node, mass = row[good], node[good], mass[good]
+        row = row[good]
+        node = node[good]
+        mass = mass[good]
         most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")
         good = (mass >= most[row]).nonzero().squeeze(1)
-        row, node = row[good], node[good]
+        row = row[good]
+        node = node[good]
         order = self.labels[node] if self.leaves_only else node
         first = order.new_full((len(self.p),), len(self.labels)).scatter_reduce(0, row, order, "amin")
         nodes = self.layout.leaf_nodes[first] if self.leaves_only else first

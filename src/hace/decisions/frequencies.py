@@ -25,7 +25,8 @@ from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 
 METHODS = ("em", "confusion")
-_STEPS, _STILL = 1000, 1e-7
+_STEPS = 1000
+_STILL = 1e-7
 
 
 def estimate_frequencies(

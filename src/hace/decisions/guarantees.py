@@ -264,7 +264,8 @@ class GuaranteedThreshold:
         answers = no_answers(given)  # where no answer is possible but the root
         for name, rows in members.items():
             part = self._decided(given[rows], self.threshold[name])
-            answers.nodes[rows], answers.probabilities[rows] = part.nodes, part.probabilities
+            answers.nodes[rows] = part.nodes
+            answers.probabilities[rows] = part.probabilities
         return answers
 
     def _decided(self, scores: Scores, threshold: float) -> Decisions:
@@ -475,7 +476,8 @@ def guaranteed_threshold(
     kind_of_groups: str | None = None
     if groups is not None:
         names, places = group_places(groups, len(outcomes))
-        kind_of_groups, num_groups = "new", len(names)
+        kind_of_groups = "new"
+        num_groups = len(names)
         members: dict[Any, np.ndarray] = {None: everybody}
         thresholds = {None: _over_new_groups(bound, outcomes, places, prefer, seed)}
     elif isinstance(by, str) and by != "top":
@@ -486,9 +488,11 @@ def guaranteed_threshold(
         members = {None: everybody}
         if isinstance(by, str):
             _check_top(by, rule, constrained)
-            members, kind_of_groups = _tops(ladder.tops(), hierarchy), by
+            members = _tops(ladder.tops(), hierarchy)
+            kind_of_groups = by
         elif by is not None:
-            members, kind_of_groups = _members(by, len(outcomes)), "given"
+            members = _members(by, len(outcomes))
+            kind_of_groups = "given"
         thresholds = _thresholds(bound, outcomes, members)
     enough = None
     if groups is None and by is None and thresholds[None] > 1:

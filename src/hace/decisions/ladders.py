@@ -152,7 +152,8 @@ def ladder_of(scores: Scores, rule: str = "threshold", constrained: bool = True)
             f"rule must be one with a threshold: {', '.join(repr(name) for name, walks in LADDERS if walks)}; "
             f"constrained=False belongs to the first. Got {rule!r} with constrained={constrained!r}."
         )
-    make, h = LADDERS[rule, constrained], scores.hierarchy
+    make = LADDERS[rule, constrained]
+    h = scores.hierarchy
     parts = [make(block.log_q(), h) for _, block in scores.blocks()]
     return Ladder.joined(parts) if parts else make(scores.log_q(), h)
 
@@ -185,7 +186,8 @@ class Outcomes:
     def _steps(self) -> tuple[np.ndarray, np.ndarray]:
         """(E,) the thresholds at which a loss grows, in growing order, and (E + 1,) the loss of all samples above each."""
         gain = np.diff(self.loss, axis=1, prepend=0)
-        places, gain = self.reached[gain > 0], gain[gain > 0]
+        places = self.reached[gain > 0]
+        gain = gain[gain > 0]
         order = np.argsort(places)
         total = np.concatenate([[0], np.cumsum(gain[order])])
         return places[order], total[-1] - total

@@ -87,7 +87,8 @@ class Nearness:
 
     def similarity(self, samples: np.ndarray) -> np.ndarray:
         """(S,) the cosine of each sample (S, F) and the training sample nearest to it."""
-        known, rows = self.rows.astype(np.float32), self.on_axes(samples)
+        known = self.rows.astype(np.float32)
+        rows = self.on_axes(samples)
         step = max(1, _BLOCK // len(known))
         parts = [(rows[i : i + step] @ known.T).max(axis=1) for i in range(0, len(rows), step)]
         return np.concatenate(parts).astype(np.float64) if parts else np.empty(0)

@@ -78,7 +78,8 @@ def _one_of_each_cluster(x: np.ndarray, weight: np.ndarray, clusters: int, seed:
     near = np.zeros(len(x))
     for _ in range(_ROUNDS):
         distance = squares[:, None] - 2 * x @ centres.T + (centres**2).sum(axis=1)
-        before, cluster = cluster, distance.argmin(axis=1)
+        before = cluster
+        cluster = distance.argmin(axis=1)
         near = distance[np.arange(len(x)), cluster]
         if np.array_equal(before, cluster):
             break

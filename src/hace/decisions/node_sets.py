@@ -74,14 +74,17 @@ def node_sets(log_q: Tensor, hierarchy: Hierarchy, nodes: int, threshold: float)
 def common_ancestors(sets: Decisions) -> Decisions:
     """(B,) the deepest node above all of each set (B, K), or -1, with the probability that the truth is under the set."""
     h = sets.hierarchy
-    up, depths = torch.from_numpy(np.append(h.parent_nodes, -1)), torch.from_numpy(np.append(h.depths, 0))
+    up = torch.from_numpy(np.append(h.parent_nodes, -1))
+    depths = torch.from_numpy(np.append(h.depths, 0))
     at = sets.nodes[:, 0].cpu().clone()
     for other in sets.nodes.cpu().unbind(1)[1:]:
         other = torch.where(other < 0, at, other)
         while bool((at != other).any()):
             apart = at != other
-            climbs, follows = apart & (depths[at] >= depths[other]), apart & (depths[other] >= depths[at])
-            at, other = torch.where(climbs, up[at], at), torch.where(follows, up[other], other)
+            climbs = apart & (depths[at] >= depths[other])
+            follows = apart & (depths[other] >= depths[at])
+            at = torch.where(climbs, up[at], at)
+            other = torch.where(follows, up[other], other)
     return Decisions(h, at.to(sets.nodes.device), sets.probabilities.sum(dim=1).clamp(max=1.0))
 
 
@@ -123,7 +126,8 @@ def set_ladder(log_q: Tensor, hierarchy: Hierarchy, nodes: int) -> SetLadder:
     mass = np.concatenate([part[0] for part in parts])
     sets = np.concatenate([part[1] for part in parts])
     # From n leaves, the root or no answer, down to one.
-    mass, sets = mass[:, :0:-1], -np.sort(-sets[:, :0:-1], axis=2)
+    mass = mass[:, :0:-1]
+    sets = -np.sort(-sets[:, :0:-1], axis=2)
     sets[:, 0] = -1
     sets[:, 0, 0] = layout(hierarchy).walk_start
     mass = np.minimum(mass, 1.0)  # rounding aside, no mass is above 1
@@ -140,7 +144,8 @@ def _best_sets(q: np.ndarray, hierarchy: Hierarchy, nodes: int) -> tuple[np.ndar
     for v in range(hierarchy.num_nodes - 1, -1, -1):  # children before parents
         parent = int(hierarchy.parent_nodes[v])
         mass, sets = _merged(waiting.pop(v, []), rows, nodes, int(counts[v]))
-        below, several = mass[:, 1:, counts[v]], (sets[:, 1:, counts[v]] >= 0).sum(axis=2) > 1
+        below = mass[:, 1:, counts[v]]
+        several = (sets[:, 1:, counts[v]] >= 0).sum(axis=2) > 1
         # One node beats several of the same mass, but an only child, which is deeper, beats its parent.
         better = q[:, v, None] * np.where(several, 1 + _TIED, 1 - _TIED) > below
         mass[:, 1:, counts[v]] = np.where(better, q[:, v, None], mass[:, 1:, counts[v]])
@@ -162,7 +167,8 @@ def _merged(
     size = 0
     for other, theirs in sorted(parts, key=lambda part: -part[0].shape[2]):
         width = other.shape[2] - 1
-        ours, our_sets = mass[:, :, : size + 1].copy(), sets[:, :, : size + 1].copy()
+        ours = mass[:, :, : size + 1].copy()
+        our_sets = sets[:, :, : size + 1].copy()
         for k in range(1, nodes + 1):
             for taken in range(1, k + 1):
                 left = k - taken

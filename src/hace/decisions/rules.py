@@ -31,7 +31,8 @@ def top_k(log_q: Tensor, hierarchy: Hierarchy, k: int = 1) -> Decisions:
     nodes = layout(hierarchy, log_q.device).leaf_nodes[labels]
     probabilities = log_p.gather(1, labels).exp()
     if k == 1:
-        nodes, probabilities = nodes.squeeze(1), probabilities.squeeze(1)
+        nodes = nodes.squeeze(1)
+        probabilities = probabilities.squeeze(1)
     return Decisions(hierarchy, nodes, probabilities)
 
 
@@ -57,7 +58,8 @@ def at_level(log_q: Tensor, hierarchy: Hierarchy, level: int | str, mass: str = 
 def all_levels(log_q: Tensor, hierarchy: Hierarchy, mass: str = "all") -> Decisions:
     """The most probable node of every level 1 to the deepest, each on its own: (B, H). They need not be on one path."""
     levels = level_numbers(hierarchy)
-    masses, place = node_masses(log_q, hierarchy, mass), layout(hierarchy, log_q.device)
+    masses = node_masses(log_q, hierarchy, mass)
+    place = layout(hierarchy, log_q.device)
     compiled = best_of_levels(masses, place.short_depths, len(levels))
     if compiled is not None:
         return Decisions(hierarchy, compiled[0], compiled[1].exp())
@@ -183,6 +185,7 @@ def decide(scores: Scores, rule: str, **options: Any) -> Decisions:
     check_rule(rule, options)
     check_kind(rule, scores)
     scores = scores.checked()  # as a whole: messages count all rows
-    answers, h = RULES[rule][0], scores.hierarchy
+    answers = RULES[rule][0]
+    h = scores.hierarchy
     parts = [answers(block.log_q(), h, **options) for _, block in scores.blocks()]
     return Decisions.joined(parts) if parts else answers(scores.log_q(), h, **options)

@@ -30,10 +30,9 @@ _PROBABILITIES = (
     "Scores are read as logits, but every row is from 0 to 1 and sums to 1. If they are probabilities, say kind='probs' (on "
     "the command line: --kind probs)."
 )
-_LEAST, _MOST = (
-    2.0**-100,
-    1 - 2.0**-24,
-)  # of independent scores: their logarithms stay finite in single precision
+# Bounds of independent scores: their logarithms stay finite in single precision.
+_LEAST = 2.0**-100
+_MOST = 1 - 2.0**-24
 _BLOCK = 1 << 22  # (sample, node) entries worked on at once: temporaries of 16 MiB, which the allocator keeps
 
 
@@ -135,7 +134,8 @@ class Scores:
         allowed = torch.from_numpy(keep[self.hierarchy.leaf_nodes] if self.outputs == "leaves" else keep)
         nothing = 0.0 if self.kind in INDEPENDENT else -torch.inf
         z = whole.data.masked_fill(~allowed.to(whole.data.device), nothing)
-        none, numbers = (z == -torch.inf).all(1, keepdim=True), 0 if rows is None else rows
+        none = (z == -torch.inf).all(1, keepdim=True)
+        numbers = 0 if rows is None else rows
         _refuse_rows(none, "must have some mass in the subset", "Use a larger subset.", numbers)
         return replace(whole, data=z)
 
@@ -145,7 +145,8 @@ class Scores:
             return self
         self._need_outputs("prior")
         self.need_shares("prior")
-        whole, log_weight = self.checked(), torch.from_numpy(np.log(prior_weights(self.hierarchy, prior)))
+        whole = self.checked()
+        log_weight = torch.from_numpy(np.log(prior_weights(self.hierarchy, prior)))
         if self.outputs == "leaves":
             log_weight = log_weight[layout(self.hierarchy).leaf_nodes]
         return replace(whole, data=whole.data + log_weight.to(whole.data))
@@ -157,7 +158,8 @@ class Scores:
         """
         check_choice("pool", how, POOLS)
         self._need_outputs("pool")
-        whole, groups = self.checked(), torch.from_numpy(place)
+        whole = self.checked()
+        groups = torch.from_numpy(place)
         independent = self.kind in INDEPENDENT
         log_p = whole.data.clamp(min=_LEAST).log() if independent else whole.data.log_softmax(dim=1)
         values = log_p if how == "log" else log_p.exp()
@@ -291,7 +293,8 @@ def rank_leaves(log_p: Tensor, k: int) -> Tensor:
         return ranked[0]
     values, labels = log_p.topk(min(k + 1, n), dim=1)
     split = values[:, k - 1] == values[:, -1] if n > k else torch.zeros(len(values), dtype=torch.bool)
-    values, labels = values[:, :k], labels[:, :k]
+    values = values[:, :k]
+    labels = labels[:, :k]
     tied = (values[:, 1:] == values[:, :-1]).any(dim=1).nonzero().squeeze(1)
     if len(tied):  # topk leaves the order of equal scores open: sort by label, then stably by score
         named, order = labels[tied].sort(dim=1)
@@ -355,7 +358,8 @@ def prior_weights(hierarchy: Hierarchy, prior: Mapping[str, float]) -> np.ndarra
         raise DataError(
             f"prior must be numbers above 0; to rule classes out, use subset. Got {wrong[0][1]!r} for {wrong[0][0]!r}."
         )
-    weights, named = np.ones(hierarchy.num_nodes), np.array([node in prior for node in hierarchy.nodes])
+    weights = np.ones(hierarchy.num_nodes)
+    named = np.array([node in prior for node in hierarchy.nodes])
     weights[named] = [prior[node] for node in hierarchy.nodes if node in prior]
     for parent, child in hierarchy.edges.tolist():  # parents before children
         if not named[child]:

@@ -69,7 +69,8 @@ class Profile:
             outputs: See :func:`hace.predict`.
         """
         given = Scores(scores, hierarchy, kind, outputs)
-        confidence, best = np.empty(len(given)), np.empty(len(given), dtype=np.int64)
+        confidence = np.empty(len(given))
+        best = np.empty(len(given), dtype=np.int64)
         for rows, block in given.blocks():
             log_p = block.leaves().log_softmax(dim=1)
             label = rank_leaves(log_p, 1)
@@ -214,9 +215,11 @@ def _distances(
     np.add.at(means, unit, rows)
     means /= sizes[:, None]
     total = means.sum(axis=0)
-    number, new = len(is_new), int(is_new.sum())
+    number = len(is_new)
+    new = int(is_new.sum())
     rng = np.random.default_rng(seed)  # the same draws for every column
-    parts, step = [], max(1, _BLOCK // number)
+    parts = []
+    step = max(1, _BLOCK // number)
     for start in range(0, 1 + draws, step):
         drawn = np.tile(is_new, (min(step, 1 + draws - start), 1))
         rng.permuted(drawn[(start == 0) :], axis=1, out=drawn[(start == 0) :])

@@ -106,14 +106,19 @@ class _Likelihood:
     """Mean -log q*[y] and its slope in b, a block of samples at a time."""
 
     def __init__(self, scores: Scores, truth: np.ndarray) -> None:
-        self.scores, self.truth, self.samples = scores, truth, len(scores)
+        self.scores = scores
+        self.truth = truth
+        self.samples = len(scores)
         if not self.samples:
             raise DataError("scores must hold at least one sample. Got none.")
         self._look()
 
     def _look(self) -> None:
         """The ends of the curve: values and slopes at b = 0 and at b = infinity, and the scale of b."""
-        ends, spreads, silent, self.convex = np.zeros(4), [], 0, True
+        ends = np.zeros(4)
+        spreads = []
+        silent = 0
+        self.convex = True
         for whole, own in self._blocks():
             wide = int((whole.masked_fill(whole == -torch.inf, 0.0).amin(dim=1) < -_LARGEST).sum())
             if wide:
@@ -168,7 +173,8 @@ class _Likelihood:
 
     def __call__(self, inverse: Any) -> tuple[np.ndarray, np.ndarray]:
         """Values and slopes at each b of ``inverse``."""
-        values, slopes = np.zeros(len(inverse)), np.zeros(len(inverse))
+        values = np.zeros(len(inverse))
+        slopes = np.zeros(len(inverse))
         for whole, own in self._blocks():
             for i, b in enumerate(inverse):
                 total, mean = _moments(whole, b)

@@ -58,14 +58,16 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     count = place.children[1]
     at = torch.full((len(log_q),), place.walk_start, device=log_q.device)
     mass = log_q[:, 0] if hierarchy.rooted else log_q.new_zeros(len(log_q))
-    nodes, masses = [at], [mass]
+    nodes = [at]
+    masses = [mass]
     while bool((count[at] > 0).any()):
         walking, row, choice, value = children_of(log_q, hierarchy, at)
         best = value.new_full((len(walking),), -torch.inf).scatter_reduce(0, row, value, "amax")
         # Ties go to the first child, that of least index.
         places = torch.where(value >= _equal_from(best)[row], choice, len(log_q[0]))
         first = torch.full_like(walking, len(log_q[0])).scatter_reduce(0, row, places, "amin")
-        at, mass = at.clone(), mass.clone()
+        at = at.clone()
+        mass = mass.clone()
         at[walking], mass[walking] = first, log_q[walking, first]
         nodes.append(at)
         masses.append(mass)
@@ -125,9 +127,11 @@ class _InformationGroups(NamedTuple):
 
 @cached_on_hierarchy
 def _information_groups(hierarchy: Hierarchy, device: torch.device) -> _InformationGroups:
-    counts, depths = leaf_counts(hierarchy), hierarchy.depths
+    counts = leaf_counts(hierarchy)
+    depths = hierarchy.depths
     start, count, child = (part.numpy() for part in layout(hierarchy).children)
-    only, chain = np.arange(hierarchy.num_nodes), np.zeros(hierarchy.num_nodes, dtype=np.int64)
+    only = np.arange(hierarchy.num_nodes)
+    chain = np.zeros(hierarchy.num_nodes, dtype=np.int64)
     for v in np.flatnonzero(count[:-1] == 1)[::-1].tolist():  # children before parents
         only[v] = child[start[v]]
         chain[v] = chain[only[v]] + 1
@@ -267,7 +271,8 @@ def hedge(log_q: Tensor, hierarchy: Hierarchy, threshold: float) -> Decisions:
     masses = log_q.gather(1, nodes[:, None]).squeeze(1).exp()
     if not hierarchy.rooted:
         nothing = best.squeeze(1) <= threshold * (1 + _EQUAL)
-        nodes, masses = nodes.masked_fill(nothing, -1), masses.masked_fill(nothing, 1.0)
+        nodes = nodes.masked_fill(nothing, -1)
+        masses = masses.masked_fill(nothing, 1.0)
     return Decisions(hierarchy, nodes, masses)
 
 
@@ -284,7 +289,8 @@ def hedge_steps(log_q: Tensor, hierarchy: Hierarchy) -> tuple[np.ndarray, np.nda
     rows = torch.arange(len(q), device=q.device)
     at = torch.full_like(rows, start if start >= 0 else q.shape[1] - 1)
     reached = torch.ones(len(q), dtype=torch.float64, device=q.device)
-    nodes, thresholds = [at], [reached]
+    nodes = [at]
+    thresholds = [reached]
     while len(rows):
         more = gain - gain[rows, at][:, None]
         less = (q[rows, at][:, None] - q).clamp_(min=0.0)

@@ -122,11 +122,14 @@ def lay_out(h: Hierarchy) -> Cells:
     for v in range(h.num_nodes - 1, -1, -1):  # children first
         rows[v] = rows[v] or 1
         rows[parent[v]] += rows[v]
-    start, taken = [0] * (h.num_nodes + 1), [0] * (h.num_nodes + 1)
+    start = [0] * (h.num_nodes + 1)
+    taken = [0] * (h.num_nodes + 1)
     for v in range(h.num_nodes):
         start[v] = start[parent[v]] + taken[parent[v]]
         taken[parent[v]] += rows[v]
-    above, first, size = np.array(parent), np.array(start[:-1]), np.array(rows[:-1])
+    above = np.array(parent)
+    first = np.array(start[:-1])
+    size = np.array(rows[:-1])
     ends = np.bincount(above + 1, minlength=h.num_nodes + 1)[1:] == 0
     return Cells(above, first, first + size, ends, _groups(above), extra, rows[-1])
 
@@ -141,7 +144,8 @@ def _groups(parent: IntArray) -> IntArray:
     count = 0
     for v, above in enumerate(parent.tolist()):
         if above == fork - 1:
-            group[v], count = count, count + 1
+            group[v] = count
+            count = count + 1
         elif above >= 0:
             group[v] = group[above]
     return group

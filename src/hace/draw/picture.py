@@ -50,7 +50,8 @@ def _rows(h: Hierarchy, cells: Cells) -> Figure:
     for v, depth in enumerate((h.depths - h.depths.min()).tolist()):
         left = columns[depth]
         right = columns[-1] if cells.ends[v] else columns[depth + 1]
-        low, high = cells.start[v], cells.end[v]
+        low = cells.start[v]
+        high = cells.end[v]
         polygons.append([(left, low), (right, low), (right, high), (left, high)])
         room = (right - left - 0.1) / (_CHARACTER * size * _POINT)
         style = {"fontsize": size, "va": "center_baseline", "parse_math": False}
@@ -78,7 +79,9 @@ def _columns(h: Hierarchy, cells: Cells, size: float) -> list[float]:
 
 def _rings(h: Hierarchy, cells: Cells) -> Figure:
     """Rings are depths; names of classes are outside, as far as they fit."""
-    side, label_room, first = float(np.clip(cells.rows / 26, 12, 24)), 1.9, int(h.depths.min())
+    side = float(np.clip(cells.rows / 26, 12, 24))
+    label_room = 1.9
+    first = int(h.depths.min())
     edges = _ring_edges(h, cells, side / 2 - label_room)
     figure, axes = _empty(side, side + 0.35, caption(h, cells), 0, 0.35)
     axes.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
@@ -87,7 +90,8 @@ def _rings(h: Hierarchy, cells: Cells) -> Figure:
     for v in range(h.num_nodes):
         inner = edges[h.depths[v] - first]
         outer = edges[-1] if cells.ends[v] else edges[h.depths[v] - first + 1]
-        low, high = np.pi / 2 - turn * cells.start[v], np.pi / 2 - turn * cells.end[v]
+        low = np.pi / 2 - turn * cells.start[v]
+        high = np.pi / 2 - turn * cells.end[v]
         if (low - high) * outer < _THIN:
             continue
         shown.append(v)
@@ -122,7 +126,8 @@ def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room:
         return
     turned = np.cos(angle) < 0
     style = {"fontsize": size, "rotation_mode": "anchor", "va": "center_baseline", "parse_math": False}
-    rotation, side = np.degrees(angle) + (180 if turned else 0), "right" if turned else "left"
+    rotation = np.degrees(angle) + (180 if turned else 0)
+    side = "right" if turned else "left"
     axes.text(radius * np.cos(angle), radius * np.sin(angle), fitted, rotation=rotation, ha=side, **style)
 
 

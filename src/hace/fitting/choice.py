@@ -33,7 +33,8 @@ from hace.linear.selection import Candidate, CrossValidation, Judged, standard_e
 from hace.losses.advice import ADVICE, Advice
 from hace.metrics.intervals import Interval, interval
 
-DROP, USE = "drop", "balanced"
+DROP = "drop"
+USE = "balanced"
 _MOST_CACHED = 20  # choices in the cache
 _VERSION = 2  # of what the cache holds; bump it when results change
 
@@ -236,8 +237,10 @@ class Judgements:
             return None
         try:
             arrays = Arrays(path)
-            right, weight = np.array(arrays["right"]), np.array(arrays["weight"])
-            tried, (exponent, temperature) = arrays["tried"], arrays["at"].tolist()
+            right = np.array(arrays["right"])
+            weight = np.array(arrays["weight"])
+            tried = arrays["tried"]
+            exponent, temperature = arrays["at"].tolist()
             starts = [np.array(arrays[f"start_{i}"]) for i in range(len(arrays) - 4)]
         except (FormatError, KeyError, ValueError):  # damaged: made anew
             return None

@@ -27,8 +27,10 @@ from hace.fitting.page import Framing, write_page
 from hace.fitting.pipeline import fit
 from hace.lab.features.backbones import EDGES
 
-MODEL, PAGE = "creatures.hace", "index.html"
-PHOTOS, STRANGERS = "photos", "strangers"
+MODEL = "creatures.hace"
+PAGE = "index.html"
+PHOTOS = "photos"
+STRANGERS = "strangers"
 _SHOWN = 240  # pixels of a photo on the page
 _EACH = 20  # photos of each species that is not in the list
 TITLE = "Which creature is it?"

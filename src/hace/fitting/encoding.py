@@ -41,7 +41,8 @@ from hace.lab.serve.export import image_view, view_of
 from hace.lab.serve.inputs import Broken, FeatureRows, as_inputs, as_texts
 from hace.linear.features import RowsOnDisk
 
-PHOTOS, TEXTS = "photos", "texts"
+PHOTOS = "photos"
+TEXTS = "texts"
 DEFAULTS = {PHOTOS: "vit_small_patch14_dinov2.lvd142m", TEXTS: "minilm"}
 _SPLIT = "all"
 _BATCH = 32
@@ -108,7 +109,8 @@ def encoded(
 ) -> Given:
     """The samples with their features; photos that cannot be read are left out, and told."""
     assert given.items is not None
-    h, names = given.hierarchy, list(given.names)
+    h = given.hierarchy
+    names = list(given.names)
     folder = _folder(given, encoder, cache)
     notes = given.notes
     if given.kind == PHOTOS:
@@ -120,7 +122,8 @@ def encoded(
             readable = set(whole.splits[_SPLIT].names)
             rows = np.array([i for i, name in enumerate(names) if name in readable], dtype=np.int64)
             note = f"{len(whole.broken):,} of {len(names):,} photos cannot be read and are left out: {whole.broken[0]}"
-            given, dataset = given.rows(rows), whole
+            given = given.rows(rows)
+            dataset = whole
             notes = (*notes, note)
     else:
         dataset = Dataset(given.source or TEXTS, h, {_SPLIT: Texts(h, given.nodes, names, texts=given.items)})
@@ -161,7 +164,8 @@ def encoder_of(
     document: Mapping[str, Any], tensors: Mapping[str, torch.Tensor], path: Path
 ) -> Encoder | None:
     """The encoder in a file; None where the model takes features."""
-    made, view = document["architecture"], document["preprocessing"]
+    made = document["architecture"]
+    view = document["preprocessing"]
     if made.get("encoder") is not None:
         return Encoder(TEXTS, recorded_encoder(made["encoder"], path), record=made["encoder"])
     if view is None:

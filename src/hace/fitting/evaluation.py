@@ -77,7 +77,8 @@ def judge_guarantee(
     A guarantee that holds on average over calibrations is missed by some of them: by how much follows from the number of
     samples, or groups, that calibrated.
     """
-    h, single = decided.hierarchy, decided if decided.nodes.dim() == 1 else common_ancestors(decided)
+    h = decided.hierarchy
+    single = decided if decided.nodes.dim() == 1 else common_ancestors(decided)
     nodes = single.nodes.numpy()
     names = rank_names(h, nodes)
     counts = Counter(name or NOTHING for name in names)

@@ -17,7 +17,9 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import is_above
 
-COUNT, _AT_RANDOM, _EACH = 12, 8, 2
+COUNT = 12
+_AT_RANDOM = 8
+_EACH = 2
 _SIDE = 240  # pixels of a photo
 _LONGEST = 200  # characters of a text
 _VALUES = 4  # of a row
@@ -32,7 +34,8 @@ def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) 
         decided: their answers.
         seed: draws them.
     """
-    h, truth = given.hierarchy, given.nodes[rows]
+    h = given.hierarchy
+    truth = given.nodes[rows]
     answer = decided.nodes.numpy()
     right = is_above(h, answer, truth)
     vague = right & (np.append(h.labels, -1)[answer] < 0)

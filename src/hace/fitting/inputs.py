@@ -334,9 +334,13 @@ def _of_table(
     roles = tables.roles_of(frame, columns, hierarchy, labelled=y is not None, source=source)
     labels = labels_of(frame[roles.label] if y is None else y, hierarchy, f"{source}: labels")
     _check_length(labels.nodes, len(frame), "y")
-    x, notes, items, features = None, (), None, None
+    x = None
+    notes = ()
+    items = None
+    features = None
     if roles.items is None:
-        (x, notes), features = tables.numbers(frame, roles.features, source), roles.features
+        x, notes = tables.numbers(frame, roles.features, source)
+        features = roles.features
     else:
         items = [str(item).strip() for item in frame[roles.items].fillna("")]
         if empty := [i for i, item in enumerate(items) if not item]:
@@ -345,7 +349,8 @@ def _of_table(
             )
     if roles.kind == "photos":
         assert items is not None
-        folder, names = Path() if path is None else path.parent, items
+        folder = Path() if path is None else path.parent
+        names = items
         items = [folder / image for image in check_exist(folder, items)]
     return Given(
         roles.kind,
@@ -480,7 +485,8 @@ def _read_annotations(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Gi
     """Boxes or answers of annotators, told apart by what the document holds."""
     if y is not None:
         raise ConfigError("y must be None for annotations: they hold the labels.")
-    path, document = Path(data), read_json(data)
+    path = Path(data)
+    document = read_json(data)
     load = next((load for fits, load in ANNOTATIONS if fits(document)), None)
     if load is None:
         raise FormatError(
@@ -574,7 +580,9 @@ def labelled_split(path: str | Path, h: Hierarchy, columns: Columns | None = Non
     """Labelled samples of a file or folder, over the hierarchy of a model."""
     given = read(path, None, h, columns)
     place = np.array([h.index(node) for node in given.hierarchy.nodes])
-    nodes, names, groups = place[given.nodes], list(given.names), given.groups
+    nodes = place[given.nodes]
+    names = list(given.names)
+    groups = given.groups
     if given.x is not None:
         x = given.x.toarray() if hasattr(given.x, "tocsr") else np.asarray(given.x)
         return Features(h, nodes, names, x.astype(np.float32), groups=groups)

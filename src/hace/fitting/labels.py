@@ -41,7 +41,8 @@ def labels_of(given: Any, hierarchy: Any, source: str) -> Labels:
     if values.ndim not in (1, 2):
         raise DataError(f"{source} must be (M,) or, by rank, (M, ranks). Got shape {values.shape}.")
     if values.ndim == 2 and values.shape[1] == 1:
-        values, names = values[:, 0], None
+        values = values[:, 0]
+        names = None
     taxonomy = None if hierarchy is None else as_hierarchy(hierarchy)
     if values.ndim == 2:
         rows = [_trimmed(row) for row in values.tolist()]

@@ -40,7 +40,8 @@ _BRANCHES = 8  # at least so many branches choose, where whole branches do and h
 _COPIES = 28  # of the head, in double precision, that L-BFGS holds: pairs of steps and gradients, and what a step needs
 _SCORED = 1 << 28  # probabilities of nodes that are evaluated at once
 BATCH = 256
-_STEPS, _EPOCHS = 4_000, 5  # at least, of SGD
+_STEPS = 4_000  # of SGD, at least
+_EPOCHS = 5  # at least
 _RATES = (0.1, 0.3, 1.0)  # per class: the gradient of a class's weights shrinks with their number
 _TRIED = 20_000  # samples that try rates
 _ROWS = 1024  # features that are read at once
@@ -67,12 +68,15 @@ class Sample:
 
 def sample_of(given: Given, parts: Splits, together: np.ndarray | None, seed: int) -> Sample:
     """The samples that choose, drawn with a seed; ``together``: (M,) what no fold may cut, or None."""
-    h, rows, leaves = given.hierarchy, len(parts.train), given.hierarchy.num_leaves
+    h = given.hierarchy
+    rows = len(parts.train)
+    leaves = given.hierarchy.num_leaves
     most = _readable(given.x)
     if rows <= most and rows * leaves <= LOGITS:
         return Sample(given, parts, None if together is None else together[parts.train])
     rng = np.random.default_rng([seed, rows])
-    part, inside = h, np.full(h.num_nodes, True)
+    part = h
+    inside = np.full(h.num_nodes, True)
     if min(rows, MOST) * leaves > LOGITS:
         part, inside = _branches(h, _classes(rows, leaves), rng)
     held = (parts.train, parts.calibration, parts.test)
@@ -124,7 +128,8 @@ def _branches(h: Hierarchy, classes: int, rng: np.random.Generator) -> tuple[Hie
     fits = counts <= np.where(has_grandchildren, classes // _BRANCHES, classes // 2)  # siblings stay together
     below = np.zeros(h.num_nodes, dtype=bool)
     below[children[fits[parents]]] = True
-    inside, total = np.zeros(h.num_nodes, dtype=bool), 0
+    inside = np.zeros(h.num_nodes, dtype=bool)
+    total = 0
     for top in rng.permutation(np.flatnonzero(fits & ~below)).tolist():
         if total + counts[top] > classes:
             continue
@@ -159,7 +164,8 @@ def why_streamed(samples: int, width: int, h: Hierarchy) -> str:
     needed = 8 * samples * width + 8 * _COPIES * (width + 1) * h.num_nodes
     if needed <= max_memory():
         return ""
-    gib, passes = 1 << 30, epochs_of(samples)
+    gib = 1 << 30
+    passes = epochs_of(samples)
     return (
         f"The head was trained in mini-batches, in {passes} passes over the samples: L-BFGS would take {needed / gib:.1f} GiB, "
         f"more than HACE_MAX_MEMORY={max_memory() / gib:.3g}G."

@@ -88,7 +88,8 @@ def split_for(
     def apart(parts: Splits) -> tuple[float, float]:
         """How much nearer held-out samples are, and how far they are from new ones in any direction."""
         training = rows[parts.train]
-        ours, others = _nearest(rows[parts.calibration], training), _nearest(theirs, training)
+        ours = _nearest(rows[parts.calibration], training)
+        others = _nearest(theirs, training)
         return nearer_by(ours, others), similarity_alarm(ours, others)
 
     plain = split(together)
@@ -108,7 +109,8 @@ def split_for(
             continue
         nearer_now, after = apart(parts)
         if nearer_now < nearer:
-            nearer, best = nearer_now, PlaceOfUse(parts, groups, limit, before, after)
+            nearer = nearer_now
+            best = PlaceOfUse(parts, groups, limit, before, after)
     return best
 
 

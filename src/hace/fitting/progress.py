@@ -37,7 +37,8 @@ class Display:
         fresh = step != self._step
         if not fresh and now - self._last < (_EVERY if self._terminal else _QUIET):
             return
-        self._step, self._last = step, now
+        self._step = step
+        self._last = now
         count = f" {done:,}" if done else ""
         line = f"{step}{count} ({now - self._begun:.0f} s)"
         self._stream.write(f"\r\x1b[K{line}" if self._terminal else f"{line}\n")

@@ -11,10 +11,13 @@ from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 
-TRAIN, CALIBRATION, TEST = "train", "val", "test"
+TRAIN = "train"
+CALIBRATION = "val"
+TEST = "test"
 FOLDS = 3
 # With fewer samples, or groups, that have a class label, what trains in two of three folds is too little to stand for all.
-FEW, MORE_FOLDS = 200, 5
+FEW = 200
+MORE_FOLDS = 5
 # A guarantee of 95% needs 19 samples; of these many a temperature and a test are worth their cost.
 LEAST = 20
 # What is held out: enough for narrow intervals, as a share within these bounds.

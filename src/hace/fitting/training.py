@@ -109,7 +109,8 @@ class Training:
     def _trained(
         self, trial: Trial, h: Hierarchy, ids: np.ndarray, out: np.ndarray | None = None
     ) -> HACEClassifier:
-        given, nodes = self.given, self.given.nodes
+        given = self.given
+        nodes = self.given.nodes
         usable = np.array([name is not None for name in ids]) & (True if out is None else ~out)
         own = usable[nodes[self.parts.train]]
         x = self.x if own.all() else self.x[own]

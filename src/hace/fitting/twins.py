@@ -38,10 +38,16 @@ RUNS = 5  # of each label, where the order of the data makes groups
 _TELLING = 0.25  # share of samples whose nearest relative is close in the order; by chance 2 x _CLOSE
 _CLOSE = 0.05
 _MOST = 20_000  # samples that are compared with all others; more are compared within their label
-_AXES, _ROWS, _CHECKED = 64, 512, 1 << 13
+_AXES = 64
+_ROWS = 512
+_CHECKED = 1 << 13
 _PART = 0.34  # of a label's samples: more are no copies of one another
 _LEAST = 20  # samples of a label whose order says something
-_DATE, _EXIF, _ORIGINAL, _MODEL = 0x0132, 0x8769, 0x9003, 0x0110  # tags of EXIF
+# Tags of EXIF.
+_DATE = 0x0132
+_EXIF = 0x8769
+_ORIGINAL = 0x9003
+_MODEL = 0x0110
 
 
 class Together(NamedTuple):
@@ -58,7 +64,8 @@ class Together(NamedTuple):
     by_user: bool = False
 
 
-TIME, SEQUENCE = "time", "sequence"
+TIME = "time"
+SEQUENCE = "sequence"
 
 
 def grouped(given: Given, how: str) -> Given:
@@ -118,7 +125,8 @@ def near_copies(given: Given) -> IntArray:
     while len(pairs) and _swallow(place, given.nodes):  # a chain of samples, each near the next: no copies
         limit /= 4
         near = distance <= limit
-        pairs, distance = pairs[near], distance[near]
+        pairs = pairs[near]
+        distance = distance[near]
         place = _components(np.concatenate([pairs, bursts]), len(given))
     return place
 
@@ -217,7 +225,8 @@ def _pairs(x: Any, short: np.ndarray, rows: IntArray, limit: float) -> tuple[Int
     ones = np.ones_like(squares)
     left = np.hstack([part, squares, ones])  # |a - b|^2 as one product
     right = np.hstack([-2 * part, ones, squares])
-    pairs, distances = [np.zeros((0, 2), dtype=np.int64)], [np.zeros(0, dtype=np.float32)]
+    pairs = [np.zeros((0, 2), dtype=np.int64)]
+    distances = [np.zeros(0, dtype=np.float32)]
     for start in range(0, len(part), _ROWS):
         block = slice(start, start + _ROWS)
         distance = left[block] @ right[start:].T

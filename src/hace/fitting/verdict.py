@@ -56,8 +56,10 @@ def findings_of(
     """
     given, parts = training.given, training.parts
     h = given.hierarchy
-    tested, held = _right(training, clf, parts.test), _right(training, clf, parts.calibration)
-    test_groups, held_groups = _groups(training, parts.test), _groups(training, parts.calibration)
+    tested = _right(training, clf, parts.test)
+    held = _right(training, clf, parts.calibration)
+    test_groups = _groups(training, parts.test)
+    held_groups = _groups(training, parts.calibration)
     gain = choice.gain
     if baseline is not None and tested is not None:
         flat = is_right(baseline, in_memory(given.x[parts.test]), given.nodes[parts.test])
@@ -154,12 +156,16 @@ def _broken(
 
 def _unlike(training: Training, place: PlaceOfUse | None) -> str:
     """Why the guarantee says nothing about new samples, or the user's own test samples: held-out ones are unlike them."""
-    parts, near, x = training.parts, training.near, training.given.x
+    parts = training.parts
+    near = training.near
+    x = training.given.x
     if place is not None:
         apart, whose = place.after, "the new samples"
     elif near is not None and TEST in parts.own and min(len(parts.test), len(parts.calibration)) >= _COMPARED:
-        held_out, tested = near.similarity(x[parts.calibration]), near.similarity(x[parts.test])
-        apart, whose = similarity_alarm(held_out, tested), "the test samples"
+        held_out = near.similarity(x[parts.calibration])
+        tested = near.similarity(x[parts.test])
+        apart = similarity_alarm(held_out, tested)
+        whose = "the test samples"
     else:
         return ""
     if not apart > ALARM:
@@ -180,7 +186,8 @@ def _something_new(training: Training, choice: Choice, accuracy: float, seed: in
 def _examples(
     training: Training, clf: HACEClassifier, accuracy: float | None, seed: int
 ) -> tuple[dict[str, Any], ...]:
-    given, rows = training.given, training.parts.test
+    given = training.given
+    rows = training.parts.test
     if not len(rows):
         return ()
     how: dict[str, Any] = {"threshold": 0.5} if accuracy is None else {"accuracy": accuracy}

@@ -17,7 +17,8 @@ Row = tuple[int, list[str]]  # line, cells
 _ROWS_ABOVE = 10  # that may be above the header
 _ID = re.compile(r"\b(?:u?id|code|notation|identifier|uri)\b")
 _NOT_OWN = re.compile(r"\b(?:parent|broader)\b")
-_OLD, _NEW = re.compile(r"\b(?:old|from|source)\b"), re.compile(r"\b(?:new|to|target)\b")
+_OLD = re.compile(r"\b(?:old|from|source)\b")
+_NEW = re.compile(r"\b(?:new|to|target)\b")
 _ARROWS = {"→": "old", "⇒": "new"}
 
 
@@ -65,7 +66,8 @@ def _lines(path: str | Path) -> Iterable[tuple[str, str]]:
 def _rows(path: str | Path, suffix: str, columns: tuple[str, str] | None) -> Iterable[tuple[str, str]]:
     """Pairs from the rows of a table, below the header that names both columns."""
     if suffix == ".xlsx":
-        text, delimiter = read_sheet(path), "\t"
+        text = read_sheet(path)
+        delimiter = "\t"
     else:
         text = decode(read_bytes(path), str(path), None).removeprefix("\ufeff")
         delimiter = "\t" if suffix == ".tsv" else _delimiter(text)

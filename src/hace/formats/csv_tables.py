@@ -134,7 +134,8 @@ def _published(source: SourceText, delimiter: str) -> Draft | None:
             beside = table(SourceText((source.others or {})[name](), name, source.encoding))
             add_vernaculars(draft, next(beside)[1], beside)
         return draft
-    plain, ranks = [name.casefold() for name in names], ranks_of(names)
+    plain = [name.casefold() for name in names]
+    ranks = ranks_of(names)
     columns = [names[plain.index(rank)] for rank in ranks]
     others = [name for name in names if name.casefold() in OTHER_NAMES]
     held = _pick(source, names, rows, [*columns, *others])
@@ -295,7 +296,8 @@ def _edges(source: SourceText, rows: Rows, asked: bool) -> Draft:
 
 def _nodes(source: SourceText, rows: Rows) -> Draft:
     """One node per row: (line, [id, parent, name, label, rank, synonyms])."""
-    draft, problems = Draft(), source.problems
+    draft = Draft()
+    problems = source.problems
     first_line: dict[tuple[str, str], int] = {}
     own: dict[str, tuple[int, str, str]] = {}  # id: its first line, name and label
     labels: dict[int, tuple[str, int]] = {}  # label: id and line
@@ -339,7 +341,8 @@ def _nodes(source: SourceText, rows: Rows) -> Draft:
         problems.unfit(None, f"{len(more):,} more parents are unknown: {listed(more)}.")
     draft.nodes = list(own)
     if labels:
-        draft.leaves, draft.flat = _leaf_order(source, labels), True
+        draft.leaves = _leaf_order(source, labels)
+        draft.flat = True
     return draft
 
 
@@ -383,7 +386,8 @@ def _paths(
         # An empty rank in the middle is skipped.
         if any(cells != sorted(cells, reverse=True) for cells in filled):
             return rank_paths(source, ((n, cells, []) for n, cells in held), ranks)
-        header, rows = levels, iter(held)
+        header = levels
+        rows = iter(held)
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}
     label_of: dict[tuple[str, ...], str] = {}
@@ -446,7 +450,8 @@ def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
         parents[child].append(parent)
     for v, label in enumerate(hierarchy.labels.tolist()):
         for parent in parents[v] or [-1]:
-            above, id = hierarchy.nodes[parent] if parent >= 0 else "", hierarchy.nodes[v]
+            above = hierarchy.nodes[parent] if parent >= 0 else ""
+            id = hierarchy.nodes[v]
             rank = hierarchy.ranks[v] if hierarchy.ranks else ""
             more = "|".join(o for o in other.get(id, ()) if "|" not in o)
             rows.append((id, above, hierarchy.names[v], "" if label < 0 else str(label), rank, more)[:width])

@@ -14,7 +14,8 @@ from hace.formats.trees import DASHED
 _GLIMPSE = 50  # lines
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
 _NAME = re.compile(r"(?!-)(?:[\w .,'’&/+×?-]|(?:(?<=\s)|^)\([\w .,'’&/+×?-]*\))+")
-_LONGEST_NAME, _MOST_WORDS = 80, 10
+_LONGEST_NAME = 80
+_MOST_WORDS = 10
 # What hosts files, logs and prose have and names do not: addresses, dates, verbs, the end of a sentence.
 _NO_NAME = re.compile(
     r"\b(?:[89]|\d\d+)(?:\.\d+){3}\b|::|\d{4}-\d\d-\d\d|\b(?:TRACE|DEBUG|INFO|WARN|WARNING|ERROR|FATAL)\b|,$"

@@ -93,7 +93,9 @@ class SourceText:
         encoding: str | None = None,
         others: Mapping[str, ReadMember] | None = None,
     ) -> None:
-        self.name, self.encoding, self.others = name, encoding, others  # others: files of the same archive
+        self.name = name
+        self.encoding = encoding
+        self.others = others  # files of the same archive
         self.text = decode(data, name, encoding) if isinstance(data, bytes) else data.removeprefix("\ufeff")
         self.problems = Problems(name)
         if "\0" in self.text:
@@ -331,11 +333,13 @@ def take_edge(
 
 def upside_down(edges: list[tuple[str, str]]) -> str:
     """Words for what shows that parents are children: a tree that widens upwards, but for an edge or two."""
-    children, parents = Counter(parent for parent, _ in edges), Counter(child for _, child in edges)
+    children = Counter(parent for parent, _ in edges)
+    parents = Counter(child for _, child in edges)
     below, count = max(parents.items(), key=lambda item: item[1], default=("", 0))
     if count < 2 or any(parent == child for parent, child in edges):
         return ""
-    tops, ends = len(children.keys() - parents.keys()), len(parents.keys() - children.keys())
+    tops = len(children.keys() - parents.keys())
+    ends = len(parents.keys() - children.keys())
     branching, joining = (sum(n > 1 for n in counts.values()) for counts in (children, parents))
     if branching and (tops < 2 * ends or joining <= 2 * branching):
         return ""

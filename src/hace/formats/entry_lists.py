@@ -73,7 +73,8 @@ def parse_entries(source: SourceText) -> Draft:
     synonyms of single words are left out.
     """
     nameless: list[int] = []
-    draft, entries = Draft(flat=True), list(_entries(source, nameless))
+    draft = Draft(flat=True)
+    entries = list(_entries(source, nameless))
     if not entries:
         source.problems.broken(None, "must have blocks with names, such as 'en: Name'. Got none.")
     source.problems.raise_broken()

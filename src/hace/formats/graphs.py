@@ -380,7 +380,8 @@ def _refuse_no_hierarchy(edges: list[tuple[str, str]], problems: Problems) -> No
             "-o order=child-parent), or order='parent child' if it is right as it is.",
         )
         return
-    parents, children = {parent for parent, _ in edges}, {child for _, child in edges}
+    parents = {parent for parent, _ in edges}
+    children = {child for _, child in edges}
     if 1 < len(edges) == len(parents) and parents.isdisjoint(children):
         problems.broken(
             None,

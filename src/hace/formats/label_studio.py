@@ -18,7 +18,9 @@ from hace.formats.draft import Draft, Places, SourceText, quoted
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 
-CONTROL, OBJECT = "taxonomy", "sample"  # the names of the two tags, which predictions refer to
+# The names of the two tags, which predictions refer to.
+CONTROL = "taxonomy"
+OBJECT = "sample"
 _NO_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 
 

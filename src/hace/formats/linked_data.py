@@ -158,7 +158,8 @@ def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
     for subject, predicate, value in triples:
         if not isinstance(subject, rdflib.URIRef):
             continue
-        iri, kind = str(subject), str(predicate)
+        iri = str(subject)
+        kind = str(predicate)
         if kind == _RDF_TYPE and str(value) in _KINDS:
             concepts.declared[iri] = None
         elif kind in _PARENTS and isinstance(value, rdflib.URIRef):

@@ -278,14 +278,16 @@ def _check_options(options: Mapping[str, Any]) -> None:
     """Refuse values of another type: commands pass what was typed after -o."""
     for name, value in options.items():
         if name in _SWITCHES:
-            rule, fits = "true or false", isinstance(value, bool)
+            rule = "true or false"
+            fits = isinstance(value, bool)
         elif name == "columns":
             rule = "a mapping to text or a list of text"
             inside = value.values() if isinstance(value, Mapping) else value
             many = not isinstance(value, str) and isinstance(inside, Iterable)
             fits = many and all(isinstance(item, str) for item in inside)
         else:
-            rule, fits = "text", isinstance(value, str)
+            rule = "text"
+            fits = isinstance(value, str)
         if value is not None and not fits:
             raise ConfigError(f"{name} must be {rule}. Got {shorten(repr(value), 80)}.")
 
@@ -401,6 +403,7 @@ BUILTIN = {"animals": animals_hierarchy, "cifar100": cifar100_hierarchy}
 def _built_in(name: str, columns: list[str], root: bool) -> Hierarchy:
     lines = resources.files("hace.formats").joinpath(f"{name}.csv").read_text(encoding="utf-8").splitlines()
     rows = sorted(csv.DictReader(lines), key=lambda row: int(row["label"]))
-    paths, leaves = [[row[column] for column in columns] for row in rows], [row[columns[-1]] for row in rows]
+    paths = [[row[column] for column in columns] for row in rows]
+    leaves = [row[columns[-1]] for row in rows]
     hierarchy = Hierarchy.from_paths(paths, leaves=leaves, level_names=columns)
     return hierarchy.with_root() if root else hierarchy

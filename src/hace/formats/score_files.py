@@ -109,7 +109,8 @@ def _own_rows(array: np.ndarray, path: Path, file: BinaryIO, rows: slice) -> np.
     """
     if not isinstance(array, np.memmap) or not (array.flags.c_contiguous and array.flags.aligned):
         return np.array(array[rows])
-    shape, start = (rows.stop - rows.start, array.shape[1]), array.offset + rows.start * array.strides[0]
+    shape = (rows.stop - rows.start, array.shape[1])
+    start = array.offset + rows.start * array.strides[0]
     try:
         return np.memmap(file, array.dtype, "c", start, shape).view(np.ndarray)
     except ValueError as error:
@@ -137,7 +138,8 @@ def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], ab
     if named:
         places, over = _column_places(header, h, outputs, ignored, str(path))
     else:
-        places, over = list(range(len(first))), _width(path, (rows, len(first)), h, outputs)
+        places = list(range(len(first)))
+        over = _width(path, (rows, len(first)), h, outputs)
 
     def chunks() -> Iterator[np.ndarray]:
         lines = islice(_csv_rows(path), int(named), None)
@@ -406,7 +408,8 @@ def read_answers(
     groups: str | None = None,
 ) -> tuple[list[str], list[str], list[str] | None]:
     """Answers, truths and groups of the same samples: by row in one file, joined by sample names where two files have them."""
-    given, truth = read_table(Path(answers)), read_table(Path(labels))
+    given = read_table(Path(answers))
+    truth = read_table(Path(labels))
     words = given.column(answer_column, _CLASSES, "--answer-column")
     true = truth.column(label_column, _CLASSES, "--label-column")
     group = None if groups is None else truth.column(groups, (), "--groups")
@@ -475,7 +478,8 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
         samples, rankings = _predictions(path, "classifications")
     else:
         samples, rankings = _long_table(read_table(path))
-    known, skip = known_names(h), {"", *ignored}
+    known = known_names(h)
+    skip = {"", *ignored}
     unknown = [name for ranking in rankings for name, _ in ranking if name not in known and name not in skip]
     if unknown:
         raise DataError(
@@ -491,7 +495,8 @@ def open_top_k(path: str | Path, h: Hierarchy, rest: str, ignored: Sequence[str]
                 for name, score in ranking:
                     if name not in skip:
                         row[known[name]] += score
-                left, free = max(0.0, 1.0 - float(row.sum())), h.leaf_nodes[row[h.leaf_nodes] == 0]
+                left = max(0.0, 1.0 - float(row.sum()))
+                free = h.leaf_nodes[row[h.leaf_nodes] == 0]
                 if rest == "unknown":
                     row[0] += left
                 elif len(free):

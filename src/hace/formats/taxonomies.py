@@ -264,7 +264,8 @@ def rank_paths(
 
 def _complete_epithet(name_of: dict[str, str]) -> None:
     """A species given by its epithet alone gets the name of its genus in front."""
-    epithet, genus = name_of.get("species", ""), name_of.get("genus", "")
+    epithet = name_of.get("species", "")
+    genus = name_of.get("genus", "")
     if epithet and genus and " " not in epithet and (epithet != genus or genus.islower()):
         name_of["species"] = f"{genus} {epithet}"
 
@@ -324,7 +325,10 @@ def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[i
 
 def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], list[str]]]) -> Draft:
     key = {_bare(id): id for id in taxa}
-    draft, pairs, missing, lost = Draft(flat=True), [], [], 0
+    draft = Draft(flat=True)
+    pairs = []
+    missing = []
+    lost = 0
     accepted_of: dict[str, str] = {}
     for id, (_, taxon, _) in taxa.items():
         accepted = key.get(_bare(taxon.get("accepted", "")), "")
@@ -336,7 +340,8 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         if taxon.get("status", "").casefold() == "doubtful" and _bare(id) not in parents:
             doubtful += 1
             continue
-        author, name = taxon.get("author", ""), taxon["name"] or id
+        author = taxon.get("author", "")
+        name = taxon["name"] or id
         plain = name.removesuffix(author).rstrip() if author and name != author else name
         names = [name, plain, *others, f"{plain} {author}" if author else ""]
         if (target := _accepted(accepted_of, id)) != id:
@@ -402,7 +407,9 @@ def parse_ncbi(source: SourceText) -> Draft:
     """NCBI's taxdump: nodes.dmp, with names.dmp and merged.dmp beside it or in the same archive."""
     if "name" in source.name.rpartition("/")[2].casefold() and (nodes := source.beside("names", "nodes")):
         source = nodes
-    draft, missing, parents = Draft(flat=True), [], {}
+    draft = Draft(flat=True)
+    missing = []
+    parents = {}
     for line, cells in _dump(source, 3):
         id, parent, rank = cells[:3]
         if parents.setdefault(id, parent) != parent or id in draft.ranks:
@@ -414,7 +421,8 @@ def parse_ncbi(source: SourceText) -> Draft:
             draft.edges.append((parent, id))
         elif parent != id:
             missing.append(id)
-    names, pairs = source.beside("nodes", "names"), []
+    names = source.beside("nodes", "names")
+    pairs = []
     for _, cells in _dump(names, 4) if names else ():
         id, name, unique, kind = cells[:4]
         if id in parents:
@@ -469,7 +477,8 @@ def _categories(source: SourceText, categories: list[dict[str, Any]]) -> Draft:
     group = {top: f"{top} (group)" if top in above else top for top in tops}
     edges: dict[tuple[str, str], None] = {}
     for name, top in above.items():
-        own, outer = group.get(name, ""), group.get(top, "") if top != name else ""
+        own = group.get(name, "")
+        outer = group.get(top, "") if top != name else ""
         edges |= {(own, name): None} if own else {}
         edges |= {(outer, own or name): None} if outer else {}
     draft = Draft(edges=list(edges), leaves=names, nodes=names.copy(), flat=True)
@@ -514,12 +523,16 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
                 raise FormatError(f"{source.name}: {key} must have {', '.join(texts)}. Got {quoted(item)}.")
             yield item
 
-    draft, obsolete, pairs = Draft(flat=True), {}, []
+    draft = Draft(flat=True)
+    obsolete = {}
+    pairs = []
     typed = '"CLASS"' in source.text
     for node in items("nodes", "id"):
         if node.get("type") != ("CLASS" if typed else None):
             continue
-        id, name, meta = curie(node["id"]), node.get("lbl"), node.get("meta")
+        id = curie(node["id"])
+        name = node.get("lbl")
+        meta = node.get("meta")
         about: Any = meta if isinstance(meta, dict) else {}
         said = [v for v in about.get("basicPropertyValues", ()) if isinstance(v, dict)]
         values = [(str(v.get("pred")), v["val"]) for v in said if isinstance(v.get("val"), str)]
@@ -536,10 +549,13 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     edges, outside = {}, {}
     wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
     for edge in items("edges", "sub", "pred", "obj"):
-        parent, child, kind = curie(edge["obj"]), curie(edge["sub"]), edge["pred"]
+        parent = curie(edge["obj"])
+        child = curie(edge["sub"])
+        kind = edge["pred"]
         if child in nodes and (kind in wanted or curie(kind) in wanted):
             (edges if parent in nodes else outside)[parent, child] = None
-    draft.edges, draft.nodes = list(edges), list(nodes)
+    draft.edges = list(edges)
+    draft.nodes = list(nodes)
     pairs += [(old, new) for old, new in obsolete.items() if new in nodes]
     draft.synonyms = resolved((p for p in pairs if isinstance(p[0], str)), [*nodes, *draft.names.values()])
     note_ontology(draft, outside, len(obsolete))

@@ -100,7 +100,8 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
             label = _label(token)
             if token in _PUNCTUATION or not label:
                 raise expected("'(' or the label of a leaf")
-            node, state = add(at, label), "labelled"
+            node = add(at, label)
+            state = "labelled"
         elif state == "length":
             if not _NUMBER.fullmatch(token):
                 raise expected("a branch length after ':'")
@@ -115,7 +116,9 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
         elif token == ";" and innermost < 0:
             state = "start"
         elif token == ")" and innermost >= 0:
-            node, innermost, state = innermost, parents[innermost], "closed"
+            node = innermost
+            innermost = parents[innermost]
+            state = "closed"
         elif token == "," and innermost >= 0:
             state = "start"
         else:
@@ -129,7 +132,8 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
         raise FormatError(f"{source.name}, {end}: the text ends, and {wanted} must follow.")
 
     places = Places(lambda position: _place(source, position))
-    taken, number = set(labels), 0
+    taken = set(labels)
+    number = 0
     for label, below, position in zip(labels, parents, positions, strict=True):
         while not label:
             number += 1

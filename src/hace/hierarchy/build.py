@@ -169,7 +169,8 @@ class PathTree(Generic[Key]):
         """The place at the end of a path."""
         place = -1
         for key in path:
-            parent, place = place, self._place_of.setdefault((place, key), len(self.keys))
+            parent = place
+            place = self._place_of.setdefault((place, key), len(self.keys))
             if place == len(self.keys):
                 self.parents.append(parent)
                 self.keys.append(key)
@@ -438,7 +439,8 @@ def _walk(tops: list[Any], attribute: str, name: str, ids: str) -> _Traversal:
         else:
             edges.append((before, key))
         if key not in seen:
-            seen[key], names[key] = node, title
+            seen[key] = node
+            names[key] = title
             stack += [(child, key) for child in reversed(_next(node, attribute))]
         elif isinstance(node, _Branch) or (seen[key] is not node and seen[key] != node):
             problems[f"Two nodes are called {key!r}. Rename one, or use ids='path'."] = None

@@ -83,7 +83,8 @@ def is_above(h: Hierarchy, answer: IntArray, truth: IntArray) -> np.ndarray:
     if h.is_tree:
         inside = (answer <= truth) & (truth < np.append(h.subtree_ends, 0)[answer])
     else:
-        reach, wanted = _reach_keys(h), answer * h.num_nodes + truth
+        reach = _reach_keys(h)
+        wanted = answer * h.num_nodes + truth
         inside = reach[np.minimum(np.searchsorted(reach, wanted), len(reach) - 1)] == wanted
     return inside | (answer < 0)
 
@@ -173,7 +174,9 @@ def reachability_matrix(hierarchy: Hierarchy, outputs: str = "nodes", *, dense: 
     width = hierarchy.num_nodes
     if outputs == "leaves":
         label = hierarchy.labels[column]
-        row, column, width = row[label >= 0], label[label >= 0], hierarchy.num_leaves
+        row = row[label >= 0]
+        column = label[label >= 0]
+        width = hierarchy.num_leaves
     matrix = sparse_matrix(row, column, np.ones(len(row)), (hierarchy.num_nodes, width))
     return matrix.to_dense() if dense else matrix
 

@@ -35,17 +35,20 @@ class TreeLCA:
     def __init__(self, parent_nodes: IntArray) -> None:
         tables = [parent_nodes.astype(np.int32)]
         while len(tables[-1]) > 1 << (len(tables) - 1):
-            last, step = tables[-1], 1 << (len(tables) - 1)
+            last = tables[-1]
+            step = 1 << (len(tables) - 1)
             tables.append(np.minimum(last[:-step], last[step:]))
         self._start = np.cumsum([0, *map(len, tables[:-1])])
         self._minima = np.concatenate(tables)  # of 2^k parents from each node on, for k = 0, 1, ...
 
     def __call__(self, u: IntArray, v: IntArray) -> IntArray:
         """Node index of the LCA of each pair, -1 where only the virtual root is above both."""
-        low, high = np.minimum(u, v), np.maximum(u, v)
+        low = np.minimum(u, v)
+        high = np.maximum(u, v)
         out = low.copy()  # lca(u, u) = u
         apart = np.flatnonzero(low < high)
-        low, high = low[apart] + 1, high[apart]
+        low = low[apart] + 1
+        high = high[apart]
         power = np.frexp(high - low + 1)[1] - 1  # floor(log2(length))
         start = self._start[power]
         out[apart] = np.minimum(self._minima[start + low], self._minima[start + high + 1 - (1 << power)])
@@ -66,9 +69,11 @@ class Ancestors:
             step = np.concatenate([*(steps[p] + 1 for p in above), [0]]).astype(np.int64)
             if len(above) > 1:
                 order = np.lexsort((step, node))
-                node, step = node[order], step[order]
+                node = node[order]
+                step = step[order]
                 keep = np.r_[True, node[1:] != node[:-1]]
-                node, step = node[keep], step[keep]
+                node = node[keep]
+                step = step[keep]
             nodes.append(node)
             steps.append(step)
         self.start = np.concatenate([[0], np.cumsum([len(a) for a in nodes])]).astype(np.int64)
@@ -135,12 +140,15 @@ def max_distance(h: Hierarchy, distance: str) -> int:
         return 0
     if not h.is_tree:
         return _max_distance_on_dag(h, distance)
-    parents, children = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes), np.arange(h.num_nodes)
+    parents = np.where(h.parent_nodes < 0, h.num_nodes, h.parent_nodes)
+    children = np.arange(h.num_nodes)
     if h.rooted:
-        parents, children = parents[1:], children[1:]
+        parents = parents[1:]
+        children = children[1:]
     # The two tallest children of each node (the virtual root has index N): only nodes with two children are an LCA.
     order = np.lexsort((-h.heights[children], parents))
-    parents, reach = parents[order], h.heights[children[order]] + 1
+    parents = parents[order]
+    reach = h.heights[children[order]] + 1
     first = np.flatnonzero(np.r_[True, np.diff(parents) > 0])
     first = first[np.r_[np.diff(first), len(parents) - first[-1]] > 1]
     if distance == "edges":

@@ -564,7 +564,8 @@ class Hierarchy:
         names = self.level_names or self.rank_names
         if isinstance(level, str) and level in names:
             return names.index(level) + (1 if self.level_names else self.max_depth + 1)
-        lowest, ranks = (0 if self.rooted else 1), len(self.rank_names)
+        lowest = 0 if self.rooted else 1
+        ranks = len(self.rank_names)
         if isinstance(level, (int, np.integer)) and lowest <= level <= self.max_depth + ranks:
             return int(level)
         known = f", or one of {listed(names, 30)}" if names else ""
@@ -726,7 +727,8 @@ class Hierarchy:
             raise HierarchyError(problems)
         keep = np.zeros(self.num_nodes, dtype=bool)
         keep[[self.index(c) for c in classes]] = True
-        marks, listed_above = keep.tolist(), set()
+        marks = keep.tolist()
+        listed_above = set()
         for parent, child in reversed(self.edges.tolist()):  # children first
             if marks[child]:
                 marks[parent] = True
@@ -738,11 +740,14 @@ class Hierarchy:
 
     def _with_own_classes(self, inner: Iterable[int]) -> Hierarchy:
         """Inner nodes as classes: each keeps its id as a leaf below a group that takes its place."""
-        ids, edges = list(self.nodes), self.edges.tolist()
+        ids = list(self.nodes)
+        edges = self.edges.tolist()
         names = dict(zip(self.nodes, self.names, strict=True))
-        ranks, taken = dict(zip(self.nodes, self.ranks or (), strict=False)), set(ids)
+        ranks = dict(zip(self.nodes, self.ranks or (), strict=False))
+        taken = set(ids)
         for v in inner:
-            own, group = ids[v], f"{ids[v]} (group)"
+            own = ids[v]
+            group = f"{ids[v]} (group)"
             while group in taken:
                 group += "*"
             names[group] = f"{names[own]} (group)"
@@ -846,7 +851,8 @@ class Hierarchy:
         pairs = [(parent, child) for parent in remaining for child in children[parent]]
         position = {v: i for i, v in enumerate(remaining)}
         edges = np.array([(position[p], position[c]) for p, c in pairs], dtype=np.int64).reshape(-1, 2)
-        ids, rooted = self._ids(remaining), None if self.rooted else False
+        ids = self._ids(remaining)
+        rooted = None if self.rooted else False
         return self._derive(ids, edges, self.leaves, rooted=rooted, same_levels=False)
 
     def shuffled(self, seed: int) -> Hierarchy:
@@ -945,7 +951,8 @@ class Hierarchy:
 
     @staticmethod
     def _closure(v: int, following: Any, include_self: bool) -> list[int]:
-        seen, stack = {v}, [v]
+        seen = {v}
+        stack = [v]
         while stack:
             new = [u for u in following(stack.pop()) if u not in seen]
             seen.update(new)

@@ -199,7 +199,8 @@ def _whole_tree(merges: IntArray, classes: Sequence[str]) -> tuple[Edges, dict[s
     """The binary tree of all merges; "group 1" is the last one."""
     taken = frozenset(classes)
     ids = [*classes, *(_group_id(f"group {len(merges) - i}", taken) for i in range(len(merges)))]
-    first, last = list(range(len(classes))), list(range(len(classes)))
+    first = list(range(len(classes)))
+    last = list(range(len(classes)))
     size = [1] * len(classes)
     names: dict[str, str] = {}
     for a, b in merges.tolist():
@@ -244,7 +245,8 @@ def compare_trees(h: Hierarchy, other: Hierarchy, seed: int) -> TreeAgreement:
         )
     label = np.array([other.label(leaf) for leaf in h.leaves])
     triples = _triples(h.num_leaves, np.random.default_rng(seed))
-    ours, theirs = _closest(h, triples), _closest(other, label[triples])
+    ours = _closest(h, triples)
+    theirs = _closest(other, label[triples])
     both = (ours >= 0) & (theirs >= 0)
     alike = float((ours == theirs)[both].mean()) if both.any() else float("nan")
     resolved = float(both.mean()) if len(both) else float("nan")

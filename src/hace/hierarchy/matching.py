@@ -66,7 +66,8 @@ def _spellings(h: Hierarchy) -> Iterator[tuple[str, int]]:
 def match(h: Hierarchy, names: Sequence[str]) -> list[Match]:
     """See :meth:`hace.Hierarchy.match`."""
     ids = frozenset(h.nodes)
-    known, display = known_names(h), frozenset(h.names)
+    known = known_names(h)
+    display = frozenset(h.names)
     matches: dict[str, Match] = {}
     for name in dict.fromkeys(names):
         if name in known:
@@ -340,7 +341,8 @@ def _mapped_nodes(
     old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], problems: list[str]
 ) -> dict[int, list[int]]:
     """For each old node that the mapping names its new nodes: none, one, or several."""
-    sources, targets = known_names(old), known_names(new)
+    sources = known_names(old)
+    targets = known_names(new)
     mapped: dict[int, list[int]] = {}
     unknown_sources: list[str] = []
     unknown_targets: list[str] = []

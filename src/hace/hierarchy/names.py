@@ -35,7 +35,8 @@ def node_of(hierarchy: Hierarchy, label: str) -> int:
     node = known.get(label, known.get(composed(label), -1))
     if node >= 0 or PATH_MARK not in label:
         return node
-    h, parts = hierarchy, path_parts(label)
+    h = hierarchy
+    parts = path_parts(label)
     starts = [*h.tops, *(h.children(h.tops[0]) if h.rooted else ())]
     here = [v for v in starts if parts[0] in (v, h.name(v))]
     for part in parts[1:]:
@@ -77,7 +78,9 @@ def label_nodes(
         return f"row {row}" if lines is None else f"line {lines[row]}"
 
     check_choice("label kind", kind, LABEL_KINDS)
-    h, known, last = hierarchy, known_names(hierarchy), hierarchy.num_leaves - 1
+    h = hierarchy
+    known = known_names(hierarchy)
+    last = hierarchy.num_leaves - 1
     numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not numbers:
         raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
@@ -111,7 +114,8 @@ def label_nodes(
 
 def listed_ids(values: np.ndarray, hierarchy: Hierarchy, taxonomy: Hierarchy, source: str) -> np.ndarray:
     """Ids of the nodes of a hierarchy for labels of a larger taxonomy: themselves, or their closest listed ancestor."""
-    known, wide = known_names(hierarchy), known_names(taxonomy)
+    known = known_names(hierarchy)
+    wide = known_names(taxonomy)
     node_of_word = {}
     for word in dict.fromkeys(map(str, values.tolist())):
         way = (word, *taxonomy.path(taxonomy.nodes[wide[word]])) if word in wide else (word,)

@@ -156,7 +156,8 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
 
     check_choice("head", head, _HEADS)
     state = read_state_dict(path)
-    size, own = _head_size(model, state), model.num_classes
+    size = _head_size(model, state)
+    own = model.num_classes
     if head == "fit":
         if size != own:
             has = "no head" if size is None else f"a head of {size} outputs"
@@ -207,7 +208,8 @@ def _create(timm: Any, name: str, num_outputs: int, options: Mapping[str, Any]) 
         if refused is None:
             raise
         if options[refused]:
-            ours, got = "drop_path" if refused == "drop_path_rate" else "dropout", options[refused]
+            ours = "drop_path" if refused == "drop_path_rate" else "dropout"
+            got = options[refused]
             raise ConfigError(f"{ours} must be 0 for {name}, which has no such option. Got {got}.") from None
         return _create(timm, name, num_outputs, {key: v for key, v in options.items() if key != refused})
 

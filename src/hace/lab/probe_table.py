@@ -66,7 +66,8 @@ class ProbeTable:
         return {name: interval(*_stacked(seeds, list(seeds), name), groups=self.groups) for name in METRICS}
 
     def _changes(self, title: str) -> dict[str, Interval]:
-        ours, theirs = self._columns[title], self._columns[self.reference]
+        ours = self._columns[title]
+        theirs = self._columns[self.reference]
         shared = [seed for seed in ours if seed in theirs]
         if title == self.reference or not shared:
             return {}

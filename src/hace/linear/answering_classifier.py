@@ -227,7 +227,8 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
             raise ConfigError(
                 "new must come with training, the features of the training samples, and without pool."
             )
-        near, like = self._similarity(X), None if new is None else self._similarity(new)
+        near = self._similarity(X)
+        like = None if new is None else self._similarity(new)
         use = Use.of(self.subset, self.prior, pool)
         self._answers.calibrate(scores, nodes, groups, use, temperature, near=near, like=like)
         return self
@@ -238,7 +239,8 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
 
     def _labelled_scores(self, X: Any, y: Any) -> tuple[Scores, np.ndarray]:
         """The scores of labelled samples, and their nodes."""
-        scores, y = self._scores_of(X), np.asarray(y)
+        scores = self._scores_of(X)
+        y = np.asarray(y)
         check_consistent_length(scores.data, y)
         return scores, self._reading(y)
 

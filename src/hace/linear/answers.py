@@ -157,11 +157,14 @@ class Answers(AnsweringClassifier):
     def _take(self, found: reading.LabelReading, columns: np.ndarray | None, seen: np.ndarray) -> None:
         """The fitted attributes; ``columns``: nodes of the scores' columns, None where their number tells."""
         h = self.hierarchy_ = found.hierarchy
-        self._reading, self.classes_, self._columns = found, found.classes, columns
+        self._reading = found
+        self.classes_ = found.classes
+        self._columns = columns
         known = h.leaf_nodes if columns is None else columns
         self.columns_ = np.array([h.nodes[v] for v in known.tolist()], dtype=object)
         self.unseen_classes_ = self.classes_[~np.isin(h.leaf_nodes[found.order], known)]
-        self._answers, self._nearness = AnswersFromScores(h, seen), None
+        self._answers = AnswersFromScores(h, seen)
+        self._nearness = None
         self._given = self.hierarchy
 
     def _take_trained(self) -> None:
@@ -183,7 +186,8 @@ class Answers(AnsweringClassifier):
         columns = None if known is None else found(values)
         if columns is not None and len(np.unique(columns)) < len(columns):
             raise DataError("classes must name a node once each. Got one of them twice.")
-        self.estimator_, self.coarse_samples_ = self.estimator, 0
+        self.estimator_ = self.estimator
+        self.coarse_samples_ = 0
         self._take(found, columns, found.hierarchy.leaf_nodes if columns is None else columns)
 
     def _check_fitted(self) -> None:
@@ -227,11 +231,14 @@ class Answers(AnsweringClassifier):
         """What the classifier or the function says, and what it is."""
         made, kind = self.estimator_, self.kind
         if not hasattr(made, "fit"):
-            raw, kind = made(X), "logits" if kind == "auto" else kind
+            raw = made(X)
+            kind = "logits" if kind == "auto" else kind
         elif hasattr(made, "predict_proba") and kind != "logits":
-            raw, kind = made.predict_proba(X), "probs" if kind == "auto" else kind
+            raw = made.predict_proba(X)
+            kind = "probs" if kind == "auto" else kind
         elif hasattr(made, "decision_function"):
-            raw, kind = made.decision_function(X), "logits" if kind == "auto" else kind
+            raw = made.decision_function(X)
+            kind = "logits" if kind == "auto" else kind
         else:
             raise ConfigError(_NO_SCORES.format(type(made).__name__))
         if isinstance(raw, list) and np.ndim(raw[0]) == 2:

@@ -255,10 +255,12 @@ class HACEClassifier(AnsweringClassifier):
         if mean == 0:
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
             return self._take(FittedHead(blank, None, [], None, 0), self._reading(y)) if first else self
-        start, seen = None, self._reading(y)
+        start = None
+        seen = self._reading(y)
         if not first:
             weights = torch.from_numpy(self.coef_).float(), torch.from_numpy(self.intercept_).float()
-            start, seen = FittedHead(*weights, [], None, 0), np.concatenate([seen, self._seen])
+            start = FittedHead(*weights, [], None, 0)
+            seen = np.concatenate([seen, self._seen])
         # A step of decay is lr x weight_decay: as without weights.
         scaled = replace(trial, lr=trial.lr * mean, weight_decay=trial.weight_decay / mean)
         seed = self._seed() + self._calls  # a new order in every call
@@ -296,7 +298,8 @@ class HACEClassifier(AnsweringClassifier):
         else:
             seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
             self._reading = reading.read_labels(seen, as_hierarchy(self.hierarchy), self.labels)
-        self.hierarchy_, self.classes_ = self._reading.hierarchy, self._reading.classes
+        self.hierarchy_ = self._reading.hierarchy
+        self.classes_ = self._reading.classes
         self._given = self.hierarchy
 
     def _prepare(
@@ -316,7 +319,9 @@ class HACEClassifier(AnsweringClassifier):
                     "y must hold labels of leaves if coarse_labels is 'drop'. All of them are inner nodes."
                 )
             own, weight = (None if w is None else w[~coarse] for w in (own, weight))
-            X, labels, coarse = X[~coarse], labels[~coarse], coarse[~coarse]
+            X = X[~coarse]
+            labels = labels[~coarse]
+            coarse = coarse[~coarse]
         mean = 1.0 if self.class_weight is None else reading.mean_class_weight(weight, own)
         self._name_loss(coarse=bool(coarse.any()))
         if not coarse.any():
@@ -426,7 +431,8 @@ class HACEClassifier(AnsweringClassifier):
         self.coef_ = head.weight.double().numpy()
         bias = torch.zeros(len(head.weight)) if head.bias is None else head.bias
         self.intercept_ = bias.double().numpy()
-        self.n_iter_, self.history_ = head.epochs, head.history
+        self.n_iter_ = head.epochs
+        self.history_ = head.history
         self._take_seen(seen)
         if self.hierarchy is not None and (count := len(self.unseen_classes_)):
             say_once(
@@ -438,7 +444,8 @@ class HACEClassifier(AnsweringClassifier):
     def _take_seen(self, nodes: np.ndarray) -> None:
         """What depends on the labels seen, and nothing calibrated yet."""
         self._seen = np.unique(nodes)
-        self._answers, self._nearness = AnswersFromScores(self.hierarchy_, self._seen), None
+        self._answers = AnswersFromScores(self.hierarchy_, self._seen)
+        self._nearness = None
         classes = self.hierarchy_.leaf_nodes[self._reading.order]
         self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]
 

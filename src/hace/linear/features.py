@@ -118,7 +118,8 @@ class LabelledFeatures:
         if dtype is self.like.dtype:
             return self
         other = copy.copy(self)
-        other.x, other.like = self.x.to(dtype), self.like.to(dtype)
+        other.x = self.x.to(dtype)
+        other.like = self.like.to(dtype)
         other.weight = None if self.weight is None else self.weight.to(dtype)
         return other
 
@@ -229,7 +230,8 @@ class RowsOnDisk:
     ``rows`` are positions in the maps, one after another; ``scale`` makes a float32 tensor of some rows.
     """
 
-    device, ndim = torch.device("cpu"), 2
+    device = torch.device("cpu")
+    ndim = 2
 
     def __init__(
         self,
@@ -237,7 +239,8 @@ class RowsOnDisk:
         rows: np.ndarray | None = None,
         scale: Callable[[np.ndarray], Tensor] | None = None,
     ) -> None:
-        self._maps, self._scale = maps, scale
+        self._maps = maps
+        self._scale = scale
         self._starts = np.cumsum([0, *map(len, maps)])
         self._rows = np.arange(self._starts[-1]) if rows is None else rows
         self.shape = (len(self._rows), maps[0].shape[1])

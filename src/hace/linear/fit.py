@@ -132,8 +132,13 @@ class _EpochLoop:
         start: FittedHead | None,
         checkpoints: Path | None,
     ) -> None:
-        self._rows, self._trials, self._losses, self._options = rows, trials, losses, options
-        self._seed, self._held_out, self._saved = seed, held_out, time.monotonic()
+        self._rows = rows
+        self._trials = trials
+        self._losses = losses
+        self._options = options
+        self._seed = seed
+        self._held_out = held_out
+        self._saved = time.monotonic()
         settings = [(repr(trial.loss), trial.lr, trial.weight_decay) for trial in trials]
         name = hashlib.sha256(repr((settings, options, seed, rows.x.shape)).encode()).hexdigest()[:16]
         self._checkpoint = None if checkpoints is None else checkpoints / f"{name}.pt"
@@ -185,7 +190,9 @@ class _EpochLoop:
             return 1, 0
         with open_regular(self._checkpoint) as file:
             state = read_torch(file)
-        self._history, self._diverged, self._best = state["history"], state["diverged"], state["best"]
+        self._history = state["history"]
+        self._diverged = state["diverged"]
+        self._best = state["best"]
         self._blocks = self._blocks[: len(state["blocks"])]
         for block, saved in zip(self._blocks, state["blocks"], strict=True):
             block.resume(saved)
@@ -247,12 +254,16 @@ class _EpochLoop:
         final |= {place: best[1:] for place, best in self._best.items()}
         heads = []
         for place, history in enumerate(self._history):
-            diverged, ball = self._diverged.get(place), self._options.ball
+            diverged = self._diverged.get(place)
+            ball = self._options.ball
             if diverged is None:
                 epochs, weight, bias = final[place]
             else:
                 columns, width = self._rows.shape_of(self._losses[place])
-                epochs, weight, bias, ball = 0, torch.zeros(width, columns), torch.zeros(columns), None
+                epochs = 0
+                weight = torch.zeros(width, columns)
+                bias = torch.zeros(columns)
+                ball = None
             copied_bias = bias.flatten().clone() if self._options.bias else None
             heads.append(FittedHead(weight.T.contiguous(), copied_bias, history, diverged, epochs, ball=ball))
         return heads

@@ -143,7 +143,9 @@ LARGE = 10_000  # outputs above which the logits of a batch are never held whole
 _TINY = 1e-30  # a batch without weight moves nothing
 _ALIGNMENT = 64  # bytes: how torch aligns what it allocates
 _STATE = ("places", "weight", "bias", "_moments", "_bias_moments", "_steps", "_sums", "_masses")
-_BETA2, _EPS = 0.999, 1e-8  # of AdamW, as torch has them
+# Constants of AdamW, as torch has them.
+_BETA2 = 0.999
+_EPS = 1e-8
 
 
 class Heads:
@@ -162,7 +164,9 @@ class Heads:
         optimization: Optimization,
     ) -> None:
         self.places = list(places)
-        self._trials, self._losses, self._options = trials, losses, optimization
+        self._trials = trials
+        self._losses = losses
+        self._options = optimization
         self._steps = 0
         count = len(self.places)
         moments = {"sgd": 1, "adamw": 2}[optimization.optimizer]
@@ -210,10 +214,12 @@ class Heads:
         remaining = [h for h in range(len(self.places)) if h not in gone]
         lost = [self.places[h] for h in gone]
         self.places = [self.places[h] for h in remaining]
-        self.weight, self.bias = [self.weight[h] for h in remaining], [self.bias[h] for h in remaining]
+        self.weight = [self.weight[h] for h in remaining]
+        self.bias = [self.bias[h] for h in remaining]
         self._moments = [[m[h] for h in remaining] for m in self._moments]
         self._bias_moments = [[m[h] for h in remaining] for m in self._bias_moments]
-        self._sums, self._masses = self._sums[remaining], self._masses[remaining]
+        self._sums = self._sums[remaining]
+        self._masses = self._masses[remaining]
         self._runs = self._neighbours()
         return lost
 
@@ -240,8 +246,10 @@ class Heads:
         self, z: Tensor, target: Tensor, weight: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor]:
         """(H, B, C) gradient of B times the mean loss, (H,) weighted sums of losses and (H,) sums of weights."""
-        batch, parts = z.shape[1], []
-        sums, masses = torch.zeros(len(z), dtype=torch.float64), torch.zeros(len(z), dtype=torch.float64)
+        batch = z.shape[1]
+        parts = []
+        sums = torch.zeros(len(z), dtype=torch.float64)
+        masses = torch.zeros(len(z), dtype=torch.float64)
         for first, last, loss in self._runs:
             leaf = z[first:last].view(-1, z.shape[2]).requires_grad_()
             masses[first:last] = mass = total_weight(loss, target, weight)
@@ -301,8 +309,11 @@ class Heads:
 
     def _move(self, h: int, gradient: Tensor, bias_gradient: Tensor, factor: float) -> None:
         """The next weights of a head; with "sgd" the gradient is the momentum, this step's share included."""
-        trial, options = self._trials[self.places[h]], self._options
-        rate, decay, weight = trial.lr * factor, trial.weight_decay, self.weight[h]
+        trial = self._trials[self.places[h]]
+        options = self._options
+        rate = trial.lr * factor
+        decay = trial.weight_decay
+        weight = self.weight[h]
         if options.optimizer == "adamw":  # as torch.optim.AdamW: decay apart from the gradient
             if decay:
                 weight.mul_(1 - rate * decay)

@@ -107,9 +107,11 @@ def read_labels(y: np.ndarray, hierarchy: Hierarchy, labels: str | Sequence[Any]
         if labels not in INTEGER_LABELS:
             choices = ", ".join(map(repr, INTEGER_LABELS))
             raise ConfigError(f"labels must be one of {choices}, or a list of leaves. Got {labels!r}.")
-        chosen, mode = np.arange(hierarchy.num_leaves), labels
+        chosen = np.arange(hierarchy.num_leaves)
+        mode = labels
     else:
-        chosen, mode = _listed(labels, hierarchy), "list"
+        chosen = _listed(labels, hierarchy)
+        mode = "list"
     if not _holds_integers(y):
         return reading_of(hierarchy, chosen, object if y.dtype == object else str)
     values = np.unique(y).tolist()
@@ -247,7 +249,8 @@ def class_weighted(
     if class_weight is None:
         return weight
     hierarchy = reading.hierarchy
-    leaf, given = hierarchy.labels >= 0, np.full(hierarchy.num_nodes, np.nan)
+    leaf = hierarchy.labels >= 0
+    given = np.full(hierarchy.num_nodes, np.nan)
     if isinstance(class_weight, Mapping):
         given[leaf] = 1.0
         for label, value in class_weight.items():
@@ -293,7 +296,8 @@ def _means_below(given: np.ndarray, hierarchy: Hierarchy) -> np.ndarray:
     """(N,) mean of what the leaves at or below each node are given; 1 where nothing is."""
     ancestor, descendant = hierarchy.reachability()
     known = (hierarchy.labels[descendant] >= 0) & ~np.isnan(given[descendant])
-    ancestor, values = ancestor[known], given[descendant[known]]
+    ancestor = ancestor[known]
+    values = given[descendant[known]]
     count = np.bincount(ancestor, minlength=hierarchy.num_nodes)
     total = np.bincount(ancestor, weights=values, minlength=hierarchy.num_nodes)
     return np.where(count > 0, total / np.maximum(count, 1), 1.0)
@@ -303,7 +307,8 @@ def balanced_weights(nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray |
     """Sample weights (M,), those of coarse labels times min(1, fine / coarse): they count no more in all than fine ones."""
     coarse = hierarchy.labels[nodes] < 0
     each = np.ones(len(nodes)) if weight is None else np.asarray(weight, dtype=np.float64)
-    mass, fine = float(each[coarse].sum()), float(each[~coarse].sum())
+    mass = float(each[coarse].sum())
+    fine = float(each[~coarse].sum())
     if not 0 < fine < mass:
         return weight
     return np.where(coarse, each * (fine / mass), each)
@@ -325,7 +330,8 @@ class HiddenClasses:
         coarse = (count > 0) & (h.labels < 0)
         ancestor, descendant = h.reachability()
         ends = h.labels[descendant] >= 0
-        leaf, first = h.labels[descendant[ends]], np.searchsorted(ancestor[ends], np.arange(h.num_nodes + 1))
+        leaf = h.labels[descendant[ends]]
+        first = np.searchsorted(ancestor[ends], np.arange(h.num_nodes + 1))
         share = count if cautious else count / np.diff(first)  # samples of each class below a label
         expected = np.bincount(leaf, weights=share[ancestor[ends]], minlength=h.num_leaves)
         known = count[h.leaf_nodes] if cautious else expected / 2

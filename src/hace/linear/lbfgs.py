@@ -42,7 +42,8 @@ def converged_head(
     Logits and their gradients have the precision of the features; sums, and what L-BFGS keeps, are double. Where single
     precision is too coarse for the last steps, double precision takes them.
     """
-    loss, decay = trial.loss.reduced_by("none"), trial.weight_decay
+    loss = trial.loss.reduced_by("none")
+    decay = trial.weight_decay
     columns, width = rows.shape_of(loss)
     head = torch.zeros(width + 1, columns, dtype=torch.float64)  # the bias last
     if start is not None:
@@ -53,7 +54,8 @@ def converged_head(
         objective = _Objective(rows.to(precision), loss, decay, options.bias)
         left = max(1, options.max_iter - steps)
         result = _minimise(objective, objective.inside(head), options.tolerance, left)
-        head, steps = objective.outputs(result.point), steps + result.steps
+        head = objective.outputs(result.point)
+        steps = steps + result.steps
         if result.done or steps >= options.max_iter or not result.finite:
             break
     assert result is not None
@@ -71,8 +73,12 @@ class _Minimum:
     """Where L-BFGS is: the point, its value and gradient, iterations so far and whether it has arrived."""
 
     def __init__(self, point: Tensor, value: float, gradient: Tensor) -> None:
-        self.point, self.value, self.gradient = point, value, gradient
-        self.steps, self.done, self.steepest = 0, False, np.inf
+        self.point = point
+        self.value = value
+        self.gradient = gradient
+        self.steps = 0
+        self.done = False
+        self.steepest = np.inf
 
     @property
     def finite(self) -> bool:
@@ -107,7 +113,8 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
             break
         now.steps += 1
         objective.measures = now.steps in _REFRESH or now.steps % _REFRESH[-1] == 0
-        slack, step = rounding * max(1.0, abs(now.value)), 1.0
+        slack = rounding * max(1.0, abs(now.value))
+        step = 1.0
         while True:
             point = now.point + step * direction
             value, gradient = objective(point)
@@ -118,19 +125,23 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
             step *= min(0.5, max(0.1, best))
         if objective.measures:
             precondition = objective.preconditioner()
-        moved, change = point - now.point, gradient - now.gradient
+        moved = point - now.point
+        change = gradient - now.gradient
         product = _dot(moved, change)
         if product > 0:
             pairs.append((moved, change, 1 / product))
         still = still + 1 if now.value - value <= slack else 0
-        now.point, now.value, now.gradient = point, value, gradient
+        now.point = point
+        now.value = value
+        now.gradient = gradient
     now.steepest = objective.steepest(now.gradient)
     return now
 
 
 def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], Tensor]) -> Tensor:
     """Minus the inverse Hessian times the gradient, as far as L-BFGS knows it: the recursion of two loops."""
-    direction, factors = gradient.clone(), []
+    direction = gradient.clone()
+    factors = []
     for step, change, inverse in reversed(pairs):
         factors.append(inverse * _dot(step, direction))
         direction.sub_(change, alpha=factors[-1])
@@ -156,8 +167,12 @@ class _Objective:
     """
 
     def __init__(self, rows: LabelledFeatures, loss: HierarchicalLoss, decay: float, bias: bool) -> None:
-        self._rows, self._decay, self._bias, self._loss = rows, decay, bias, loss
-        self.dtype, self.measures = rows.like.dtype, True
+        self._rows = rows
+        self._decay = decay
+        self._bias = bias
+        self._loss = loss
+        self.dtype = rows.like.dtype
+        self.measures = True
         self._summed = self._root = None
         if loss.head.path_sums is not None and loss.hierarchy.num_nodes > loss.hierarchy.num_leaves:
             self._summed = loss.head
@@ -217,10 +232,12 @@ class _Objective:
                 outer.requires_grad_(self._summed is not None)
                 layer = outer if self._summed is None else self._summed.leaf_logits(outer)  # (d + 1, K)
         used = layer.detach().to(self._rows.like)
-        value, slope = 0.0, torch.zeros_like(layer, requires_grad=False)
+        value = 0.0
+        slope = torch.zeros_like(layer, requires_grad=False)
         moment = 0.0
         for part in self._parts:
-            x, target = self._rows.x[part], self._rows.target[part]
+            x = self._rows.x[part]
+            target = self._rows.target[part]
             z = (used if self._large else (x @ used[:-1]).add_(used[-1])).requires_grad_()
             with torch.enable_grad():
                 if self._large and isinstance(x, Tensor):
@@ -266,12 +283,14 @@ class _Objective:
         elif self._summed is not None:
             classes = classes.mean()  # of leaves, where V has a column for each node
         classes = classes.double().clamp(min=0)
-        along, rest = self._spread[:, None] * classes + self._decay, self._rest * classes + self._decay
+        along = self._spread[:, None] * classes + self._decay
+        rest = self._rest * classes + self._decay
         # Nothing penalises the bias: where the loss does not mind a shift, a number per column would make it drift.
         bias = classes.mean() if basis is None else classes + self._decay
         largest = max(float(along.max()), float(bias.max()))
         along, rest, bias = ((largest / (t + _FLOOR * largest)).float() for t in (along, rest, bias))
-        basis, axes = None if basis is None else basis.float(), self._axes.float()
+        basis = None if basis is None else basis.float()
+        axes = self._axes.float()
 
         def apply(gradient: Tensor) -> Tensor:
             # In single precision, on a gradient of length 1: it only has to point about the right way.

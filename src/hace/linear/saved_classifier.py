@@ -78,7 +78,9 @@ def save_onnx(clf: HACEClassifier, path: str | Path) -> None:
 
 def for_onnx(model: ScoredModel, document: Mapping[str, Any]) -> tuple[ScoredModel, dict[str, Any]]:
     """The model in single precision, with path sums collapsed, and its document without what only the estimator needs."""
-    network, loss, head = copy.deepcopy(model.network).float(), model.loss, dict(document["head"])
+    network = copy.deepcopy(model.network).float()
+    loss = model.loss
+    head = dict(document["head"])
     if loss is not None and loss.head.outputs == "paths" and files.collapse(network, loss):
         head |= {"num_outputs": model.hierarchy.num_leaves, "loss": None}
         loss = None
@@ -168,7 +170,8 @@ def _of_run(
     document: Mapping[str, Any], arrays: Mapping[str, np.ndarray], path: Path
 ) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """The head of an exported run as a classifier of the features it was trained on, with their scaling in its weights."""
-    made, head = document["architecture"], document["head"]
+    made = document["architecture"]
+    head = document["head"]
     if made["kind"] != "probe" or made["model"] is not None or made["scaling"] == "unit" or "layer" in head:
         raise FormatError(
             f"{path} must be a linear model of features as they are, to be an estimator. Its features are images, or scaled to "
@@ -197,10 +200,13 @@ def _restored(
     params = {name: _restored_param(value) for name, value in record["params"].items()}
     clf = kind(h if record["given"] else None, **params)
     clf._reading = _reading(record, np.array(arrays["order"], dtype=np.int64), h)
-    clf.hierarchy_, clf.classes_ = clf._reading.hierarchy, clf._reading.classes
-    clf._given, clf.loss_name_ = clf.hierarchy, str(record["loss_name"])
+    clf.hierarchy_ = clf._reading.hierarchy
+    clf.classes_ = clf._reading.classes
+    clf._given = clf.hierarchy
+    clf.loss_name_ = str(record["loss_name"])
     check_choice("labels", record["labels"], ("leaves", "nodes"))
-    clf.loss_, clf.coarse_labels_ = clf._build_loss(record["labels"]), str(record["coarse_labels"])
+    clf.loss_ = clf._build_loss(record["labels"])
+    clf.coarse_labels_ = str(record["coarse_labels"])
     shown = document["input"]["name"] == "images"  # the head sees what the model in front of it makes of them
     width = np.shape(arrays["head.weight"])[1] if shown else document["input"]["shape"][1]
     clf.n_features_in_ = int(width)
@@ -212,7 +218,8 @@ def _restored(
     precision = np.float32 if shown else np.float64
     clf.coef_ = _array(arrays, "head.weight", (outputs, clf.n_features_in_), precision)
     clf.intercept_ = _array(arrays, "head.bias", (outputs,), precision)
-    clf.n_iter_, clf.history_ = int(record["iterations"]), _restored_param(record["history"])
+    clf.n_iter_ = int(record["iterations"])
+    clf.history_ = _restored_param(record["history"])
     clf._calls = int(record["calls"])
     seen = np.array(record["seen"], dtype=np.int64)
     if len(seen) and not 0 <= seen.min() <= seen.max() < h.num_nodes:

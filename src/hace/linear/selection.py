@@ -42,8 +42,11 @@ from hace.losses.registry import build_loss
 
 SEARCHED = 1_500  # held-out samples that the search of a decay looks at, where there are as many
 AXES = 512  # principal axes of the features that candidates are compared on
-USUAL, _STEP = -5.0, 1.0  # exponents of 10: the usual decay, from which searches begin, and their step
-_LEAST, _MOST = -9.0, -1.0
+# Exponents of 10: the usual decay, from which searches begin, their step, and where they end.
+USUAL = -5.0
+_STEP = 1.0
+_LEAST = -9.0
+_MOST = -1.0
 # A comparison needs no last digit: at this gradient predictions no longer change by more than chance.
 _OPTIONS = Optimization("lbfgs", tolerance=1e-4, max_iter=100)
 _HEATED = 1_000  # held-out samples of a fold that its temperature is fitted on, at most
@@ -147,7 +150,10 @@ class CrossValidation:
         groups: np.ndarray | None = None,
         on_fit: Callable[[], object] = lambda: None,
     ) -> None:
-        self.hierarchy, self._nodes, self._groups, self._on_fit = hierarchy, nodes, groups, on_fit
+        self.hierarchy = hierarchy
+        self._nodes = nodes
+        self._groups = groups
+        self._on_fit = on_fit
         weight = balanced_weights(nodes, hierarchy, None)
         self._weight = np.ones(len(nodes)) if weight is None else weight / weight.mean()
         self.scale = 1 / np.sqrt(spread(x))
@@ -241,12 +247,16 @@ class _Fold:
     """Samples that are held out together, and the heads that others trained."""
 
     def __init__(self, x: Any, nodes: IntArray, hierarchy: Hierarchy, held: IntArray) -> None:
-        self.held, self._hierarchy = held, hierarchy
+        self.held = held
+        self._hierarchy = hierarchy
         training = np.setdiff1d(np.arange(len(nodes)), held)
-        self._x, self._nodes, self._truth = x[training], nodes[training], nodes[held]
+        self._x = x[training]
+        self._nodes = nodes[training]
+        self._truth = nodes[held]
         self._held_x = x[held]
         labels = hierarchy.labels[self._truth]
-        self._fine, coarse = np.flatnonzero(labels >= 0), np.flatnonzero(labels < 0)
+        self._fine = np.flatnonzero(labels >= 0)
+        coarse = np.flatnonzero(labels < 0)
         self._below = torch.from_numpy(
             is_above(hierarchy, self._truth[coarse, None], hierarchy.leaf_nodes[None, :])
         )
@@ -333,7 +343,8 @@ def _started(loss: HierarchicalLoss, near: FittedHead) -> FittedHead:
     low = 0.0 if loss.head.outputs == "paths" else float(near.bias.min()) - _UNUSED
     bias = torch.full((loss.num_outputs,), low)
     leaves = torch.from_numpy(np.array(h.leaf_nodes))
-    weight[leaves], bias[leaves] = near.weight, near.bias
+    weight[leaves] = near.weight
+    bias[leaves] = near.bias
     return FittedHead(weight, bias, [], None, 0)
 
 

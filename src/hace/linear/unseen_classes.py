@@ -159,7 +159,8 @@ def _worth(answer: IntArray, truth: IntArray, h: Hierarchy) -> np.ndarray:
     above = is_above(h, answer.ravel(), truth.ravel()).reshape(answer.shape)
     edges = h.distances(np.maximum(answer, 0).ravel(), truth.ravel(), "edges", labels="nodes")
     edges = np.where(answer < 0, h.depths[truth], edges.reshape(answer.shape))
-    true, named = above & (np.append(h.depths, 0)[answer] > 0), np.append(h.labels, -1)[answer] >= 0
+    true = above & (np.append(h.depths, 0)[answer] > 0)
+    named = np.append(h.labels, -1)[answer] >= 0
     return np.stack([answer == truth, true, named, ~above, edges]).astype(float)
 
 
@@ -267,7 +268,8 @@ class UnseenStudy:
         """The rows of one draw and seed."""
         h = left.hierarchy
         classes = self.test[1]
-        truth, unseen = left.truths[classes], left.labels[classes] < 0
+        truth = left.truths[classes]
+        unseen = left.labels[classes] < 0
         scores: dict[str, Tensor] = {}
         base = self.log_q(left, METHODS[BASELINE], seed, cached, scores)[: len(truth)].numpy()
         right = h.leaf_nodes[base[:, h.leaf_nodes].argmax(axis=1)] == truth
@@ -302,8 +304,10 @@ class UnseenStudy:
         ``cached`` has what draws and seeds share, the rate of a loss and the distances of a draw; ``scores`` those of one head.
         """
         label = left.labels[self.train[1]]
-        x, y = unit_rows(self.train[0][label >= 0]), label[label >= 0]
-        h, test = left.hierarchy, unit_rows(self.test[0])
+        x = unit_rows(self.train[0][label >= 0])
+        y = label[label >= 0]
+        h = left.hierarchy
+        test = unit_rows(self.test[0])
         test = test if self.outside is None else np.concatenate([test, unit_rows(self.outside)])
         if made.distances and left.classes not in cached:
             cached[left.classes] = distance_logits(x, y, test)
@@ -388,7 +392,8 @@ def _tied(first: dict[Any, float], second: dict[Any, float]) -> bool:
 
 def card(rows: Rows, lost: float = 3.0) -> str:
     """If something new appears, this is what happens: a table in text."""
-    best, lines = np.nanmean([row["best"] for row in rows]), summary(rows, lost)
+    best = np.nanmean([row["best"] for row in rows])
+    lines = summary(rows, lost)
     several = lines[0]["draws"] > 1
     heads = "".join(f"{title:>16}" for title, _ in COLUMNS.values())
     text = [

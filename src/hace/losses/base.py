@@ -255,7 +255,8 @@ class HierarchicalLoss(ConstantModule, ABC):
         """
         check_layer(self.num_outputs, features, weight, bias)
         check_target(target, features.device, of="features")
-        rows, shape = features.reshape(-1, features.shape[-1]), features.shape[:-1]
+        rows = features.reshape(-1, features.shape[-1])
+        shape = features.shape[:-1]
         soft = target.is_floating_point()
         target = self._soft_rows(target, shape, len(shape)) if soft else label_rows(target, shape)
         if not supports_chunks(features, weight, bias, target) or (soft and target.requires_grad):
@@ -298,7 +299,8 @@ class HierarchicalLoss(ConstantModule, ABC):
     @property
     def id2label(self) -> dict[int, str]:
         """Name of each column of the head, for the configuration of a model of transformers."""
-        names, nodes = node_titles(self.hierarchy), self.hierarchy.leaf_nodes.tolist()
+        names = node_titles(self.hierarchy)
+        nodes = self.hierarchy.leaf_nodes.tolist()
         return dict(enumerate([names[v] for v in nodes] if self.head.outputs == "leaves" else names))
 
     def leaf_logits(self, z: Tensor) -> Tensor:

@@ -77,7 +77,8 @@ class ConstantModule(nn.Module):
             self._buffers[name] = torch.empty(0, device=getattr(self, name).device)
         super()._apply(fn, recurse)
         for name, array in self._exact.items():
-            exact, device = torch.from_numpy(array), getattr(self, name).device
+            exact = torch.from_numpy(array)
+            device = getattr(self, name).device
             narrow = device.type == "mps" and exact.is_floating_point()  # which has no double precision
             self._buffers[name] = exact.to(device, torch.float32 if narrow else exact.dtype)
         return self

@@ -81,8 +81,11 @@ class LeafDistances(ConstantModule):
         if not self.is_tree:
             return self.table.index_select(0, rows)
         node = self.node[padded(rows, self.start, self.longest)[0]]  # (B, K), filled up with the top
-        low, high, at = self.low[node], self.high[node], self.at[node]
-        batch, classes = len(node), len(self.leaf)
+        low = self.low[node]
+        high = self.high[node]
+        at = self.at[node]
+        batch = len(node)
+        classes = len(self.leaf)
         ends = low.new_zeros(batch, 1), high.new_full((batch, 1), classes)
         edges = torch.cat([ends[0], low.flip(1), high, ends[1]], dim=1)
         # One group of classes per lowest common ancestor with the label, the rest last: (B, K + 1). Then in preorder: the left

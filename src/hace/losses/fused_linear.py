@@ -134,7 +134,8 @@ class _BySamples(torch.autograd.Function):
 
 
 def _sample_chunks(layer: Layer) -> list[tuple[Layer, slice]]:
-    batch, few = len(layer.features), max(1, _SAMPLE_ENTRIES // len(layer.weight))
+    batch = len(layer.features)
+    few = max(1, _SAMPLE_ENTRIES // len(layer.weight))
     places = [slice(first, first + few) for first in range(0, max(batch, 1), few)]
     return [(layer._replace(features=layer.features[place]), place) for place in places]
 
@@ -214,11 +215,13 @@ class _Chunks:
 
     def __init__(self, path: PathRanges, layer: Layer) -> None:
         self.path = path
-        batch, size = len(path.low), len(layer.weight)
+        batch = len(path.low)
+        size = len(layer.weight)
         entries = _ENTRIES if path.low.device.type == "cpu" else _ENTRIES * _WIDER
         width = self._width = min(size, max(_NARROWEST, entries // batch))
         starts = torch.arange(0, size, width, device=path.low.device)
-        low, high = path.low[:, :, None], path.high[:, :, None]
+        low = path.low[:, :, None]
+        high = path.high[:, :, None]
         self.level = torch.zeros(batch, len(starts), dtype=torch.long, device=starts.device)  # at its start
         cut = torch.zeros_like(self.level, dtype=torch.bool)
         for j in range(path.low.shape[1]):
@@ -228,14 +231,18 @@ class _Chunks:
         samples = cut.t().nonzero()[:, 1].split(cut.sum(dim=0).tolist())
         self.all = []
         for number, sample in enumerate(samples):
-            first, last = number * width, min(number * width + width, size)
+            first = number * width
+            last = min(number * width + width, size)
             columns = slice(first, last) if path.column is None else path.column[first:last].long()
             self.all.append(_Chunk(number, first, last, columns, sample))
 
     def level_sums(self, layer: Layer) -> tuple[Tensor, Tensor]:
         """(top, total), (B, K + 1): the sum of exp over a level is exp(top) * total; -inf and 0 where it is empty."""
-        batch, levels = len(self.path.low), self.path.low.shape[1] + 1
-        tops, totals, places = [], [], []
+        batch = len(self.path.low)
+        levels = self.path.low.shape[1] + 1
+        tops = []
+        totals = []
+        places = []
         sample = torch.arange(batch, device=self.level.device)
         memory = self.memory(layer)
         for chunk in self.all:
@@ -276,7 +283,8 @@ class _Chunks:
 
     def _levels_inside(self, chunk: _Chunk) -> Tensor:
         """(cut samples, columns of the chunk) levels."""
-        width, depth = chunk.last - chunk.first, self.path.low.shape[1]
+        width = chunk.last - chunk.first
+        depth = self.path.low.shape[1]
         low, high = ((t[chunk.cut] - chunk.first).clamp(0, width) for t in (self.path.low, self.path.high))
         ends = low.new_full((len(low), 1), width)
         edges = torch.cat([torch.zeros_like(ends), low.flip(1), high, ends], dim=1)
@@ -305,7 +313,8 @@ def _level_factors(top: Tensor, total: Tensor, value: Tensor, outer: Tensor) -> 
     With L_r the log-sum-exp of the levels up to r and S the sum of the row, that is exp(z - L_r) * [exp(L_r - L_K) * S
     - sum over j >= r of T_j exp(L_r - L_j)], where every exponent is at most 0.
     """
-    lse, wide = _lse_outward(top, total), top.dtype
+    lse = _lse_outward(top, total)
+    wide = top.dtype
     value = value.to(wide)
     share = torch.zeros_like(lse)  # sum over j >= r of T_j exp(L_r - L_j), from the outside in
     for r in range(value.shape[1] - 1, -1, -1):

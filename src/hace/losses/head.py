@@ -228,7 +228,8 @@ class Head(ConstantModule):
             return wide, lambda out: out
         if z.ndim == 1:
             return wide[None], lambda out: out[0]
-        batch, rest = z.shape[0], z.shape[2:]
+        batch = z.shape[0]
+        rest = z.shape[2:]
         flat = wide.movedim(1, -1).reshape(-1, z.shape[1])
         return flat, lambda out: out.reshape(batch, *rest, out.shape[-1]).movedim(-1, 1)
 
@@ -242,7 +243,8 @@ class Head(ConstantModule):
         width = z.shape[0] if z.ndim == 1 else z.shape[1]
         if width == self.num_outputs:
             return
-        h, what = self.hierarchy, "leaves" if self.outputs == "leaves" else "nodes"
+        h = self.hierarchy
+        what = "leaves" if self.outputs == "leaves" else "nodes"
         other = {h.num_leaves: "leaves", h.num_nodes: "nodes"}.get(width)
         hint = f" That is the number of {other}." if other else ""
         raise DataError(

@@ -119,7 +119,8 @@ class LeaveOneOutLoss(LabelLoss):
         """Masks of what is outside B(s, y): (B, A, N), with A slots for the ancestors of a label."""
         entry, real = padded(rows, self.start, self.longest)
         sample, place = real.nonzero(as_tuple=True)
-        child, slot = self.child[entry[sample, place]], self.slot[entry[sample, place]]
+        child = self.child[entry[sample, place]]
+        slot = self.slot[entry[sample, place]]
         size = self.head.below_first[child + 1] - self.head.below_first[child]
         pair = torch.repeat_interleave(torch.arange(len(child), device=z.device), size)
         within = torch.arange(len(pair), device=z.device) - (size.cumsum(0) - size)[pair]

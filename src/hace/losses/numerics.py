@@ -80,14 +80,16 @@ def _segment_edges(path: PathRanges, columns: int) -> Tensor:
 def _far_path_losses(z: Tensor, path: PathRanges) -> Tensor:
     """The same for logits of any range, each segment with its own shift; it differentiates as often as you like."""
     batch, columns = z.shape
-    segments, wide = 2 * path.low.shape[1] + 1, wide_dtype(z)
+    segments = 2 * path.low.shape[1] + 1
+    wide = wide_dtype(z)
     member = segment_members(_segment_edges(path, columns), columns)
     shift, total = _group_sum_exp(z.flatten(), member.long(), batch * segments)
     shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
     # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
     shift = shift - finite_shift(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
     lse = _running_lse(*_fold(shift, total))
-    inside, everything = lse[:, :-1], lse[:, -1:]
+    inside = lse[:, :-1]
+    everything = lse[:, -1:]
     return table_cross_entropy(inside - everything, path.value.to(wide)).to(z.dtype)
 
 
@@ -99,12 +101,14 @@ class _NearPathLosses(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx, z: Tensor, path: PathRanges, shares: Tensor) -> Tensor:  # type: ignore[override]
-        depth, wide = path.low.shape[1], wide_dtype(z)
+        depth = path.low.shape[1]
+        wide = wide_dtype(z)
         lengths = _segment_edges(path, z.shape[1]).diff(dim=1)
         # In a fifth of the time that index_add takes.
         sums = torch.segment_reduce(shares.flatten(), "sum", lengths=lengths.flatten(), unsafe=True)
         sums = sums.view(lengths.shape).to(wide)
-        left, right = sums[:, :depth].flip(1), sums[:, depth + 1 :]
+        left = sums[:, :depth].flip(1)
+        right = sums[:, depth + 1 :]
         total = torch.cat([sums[:, depth : depth + 1], left + right], dim=1).cumsum(dim=1)
         ctx.save_for_backward(z, shares, lengths, total)
         ctx.path = path
@@ -194,10 +198,12 @@ def outside_log_sums(z: Tensor, low: Tensor, high: Tensor) -> Tensor:
 
     Sums run in from both ends and nothing is subtracted, so what a subtree with nearly all of the mass leaves keeps its digits.
     """
-    wide, top = z.to(wide_dtype(z)), _shared_shift(z)
+    wide = z.to(wide_dtype(z))
+    top = _shared_shift(z)
     lowest = torch.finfo(wide.dtype).min / 4  # in place of -inf, whose gradient would be nan
     if top is not None:
-        terms, nothing = (wide - top).exp(), wide.new_zeros(len(z), 1)
+        terms = (wide - top).exp()
+        nothing = wide.new_zeros(len(z), 1)
         before = torch.cat([nothing, terms.cumsum(dim=1)[:, :-1]], dim=1)
         after = torch.cat([terms.flip(1).cumsum(dim=1).flip(1), nothing], dim=1)
         return _safe_log(before.gather(1, low) + after.gather(1, high)) + top
@@ -258,7 +264,8 @@ def _fold(shift: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
     """(B, 2K + 1) segments from left to right -> (B, K + 1) levels from the inside out, each as exp(shift) * total."""
     middle = shift.shape[1] // 2
     shift = shift.masked_fill(total == 0, -torch.inf)
-    left, right = shift[:, :middle].flip(1), shift[:, middle + 1 :]
+    left = shift[:, :middle].flip(1)
+    right = shift[:, middle + 1 :]
     top = finite_shift(torch.maximum(left, right))
     both = total[:, :middle].flip(1) * (left - top).exp() + total[:, middle + 1 :] * (right - top).exp()
     centre = slice(middle, middle + 1)

@@ -97,7 +97,8 @@ class PoincareHead(nn.Module):
         riemannian: bool = False,
     ) -> None:
         super().__init__()
-        self.in_features, self.out_features = in_features, out_features
+        self.in_features = in_features
+        self.out_features = out_features
         self.ball = PoincareBall(curvature, clip, riemannian)
         bound = in_features**-0.5
         self.weight = nn.Parameter(torch.empty(out_features, in_features).uniform_(-bound, bound))

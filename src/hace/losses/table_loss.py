@@ -72,7 +72,8 @@ class TableLoss(HierarchicalLoss):
         require("soft_label_beta", soft_label_beta, "a number above 0, or None", fits)
         check_choice("distance", distance, DISTANCES)
         require("unseen", unseen, "a number >= 0", is_number(unseen) and unseen >= 0)
-        h, nodes = self.hierarchy, self.label_nodes.numpy()
+        h = self.hierarchy
+        nodes = self.label_nodes.numpy()
         self.label_smoothing = label_smoothing
         self.soft_label_beta = soft_label_beta
         self.distance = distance
@@ -160,20 +161,22 @@ class TableLoss(HierarchicalLoss):
         tensors: tuple[Tensor | None, ...]
         stride = mass.shape[1] if mass is not None and mass.ndim == 2 else 0
         if not self.hierarchy.is_tree:
-            function, tensors, numbers = "dag_loss", (mass, head.below_first, head.below), (stride,)
+            function = "dag_loss"
+            tensors = (mass, head.below_first, head.below)
+            numbers = (stride,)
         elif mass is not None:
-            function, tensors, numbers = (
-                "dense_loss",
-                (mass, head.parent, head.level, self._places()),
-                (stride,),
-            )
+            function = "dense_loss"
+            tensors = (mass, head.parent, head.level, self._places())
+            numbers = (stride,)
         elif head.path_sums is not None:
             paths = head.path_sums.tree
             function = "path_sum_loss"
             tensors = (head.low, head.high, paths.level, paths.end, paths.parent, self._places())
             numbers = (len(paths.label), paths.sharing)
         else:
-            function, tensors, numbers = "path_loss", (head.low, head.high, head.column, head.branch), ()
+            function = "path_loss"
+            tensors = (head.low, head.high, head.column, head.branch)
+            numbers = ()
         return prepare_call(function, (*rows, *tensors), numbers, self.num_labels, self.label_weight)
 
     def _places(self) -> Tensor | None:
@@ -192,7 +195,8 @@ class TableLoss(HierarchicalLoss):
                 return on_cuda.path_losses(z, path)
             return numerics.path_cross_entropy(z, path)
         entry, real = padded(rows, self.start, self.longest)
-        node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
+        node = self.node[entry]
+        value = torch.where(real, self.value[entry], 0.0)
         log_probs = self._log_probs(z)
         losses = numerics.table_cross_entropy(log_probs.gather(1, node), value.to(z.dtype))
         if self.background is not None:
@@ -205,7 +209,8 @@ class TableLoss(HierarchicalLoss):
 
     def _path(self, rows: Tensor) -> numerics.PathRanges:
         entry, real = padded(rows, self.start, self.longest)
-        node, value = self.node[entry], torch.where(real, self.value[entry], 0.0)
+        node = self.node[entry]
+        value = torch.where(real, self.value[entry], 0.0)
         return numerics.PathRanges(self.head.low[node], self.head.high[node], value, self.head.column)
 
     def _dense_losses(self, z: Tensor, dense: Tensor) -> Tensor:

@@ -139,12 +139,14 @@ def path_entries(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, IntA
     lengths = levels[rows] + 1
     start = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
     node = np.empty(start[-1], dtype=np.int64)
-    climbing, at = np.arange(len(rows)), np.asarray(rows)
+    climbing = np.arange(len(rows))
+    at = np.asarray(rows)
     step = 0
     while len(climbing):
         node[start[climbing] + step] = at
         at = h.parent_nodes[at]
-        climbing, at = climbing[at >= 0], at[at >= 0]
+        climbing = climbing[at >= 0]
+        at = at[at >= 0]
         step += 1
     return start, node, np.arange(start[-1]) - np.repeat(start[:-1], lengths)
 
@@ -174,7 +176,9 @@ def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
     """The rows on a DAG: (row, node, mass) entries that move up step by step, and what stays of them."""
     parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
     first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1))
-    row, node, mass = np.arange(len(rows)), np.asarray(rows), np.ones(len(rows))
+    row = np.arange(len(rows))
+    node = np.asarray(rows)
+    mass = np.ones(len(rows))
     entries = []
     for step in range(masses.shape[1]):
         entries.append((row * h.num_nodes + node, mass * masses[row, step]))
@@ -203,7 +207,9 @@ def distance_parts(h: Hierarchy, distance: str) -> tuple[FloatArray, FloatArray,
     dist(y, c) = own[y] + at[b] + leaf[c], where b is the lowest common ancestor and ``outside`` replaces at[b]
     when b is the virtual root. Returns (own, at, leaf, outside), over nodes.
     """
-    zero, depths, heights = np.zeros(h.num_nodes), h.depths.astype(np.float64), h.heights.astype(np.float64)
+    zero = np.zeros(h.num_nodes)
+    depths = h.depths.astype(np.float64)
+    heights = h.heights.astype(np.float64)
     if distance == "lca_height":
         return zero, heights, zero, float(heights.max() + 1)
     if distance == "lca_depth":

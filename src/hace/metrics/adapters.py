@@ -133,11 +133,13 @@ def trainer_metrics(
     h = loss.hierarchy
 
     def compute_metrics(prediction: Any) -> dict[str, float]:
-        scores, truth = prediction.predictions, torch.as_tensor(prediction.label_ids)
+        scores = prediction.predictions
+        truth = torch.as_tensor(prediction.label_ids)
         labelled = truth != loss.ignore_index
         # Hidden states may follow.
         logits = torch.as_tensor(scores[0] if isinstance(scores, tuple) else scores)
-        answers, truth = loss.leaf_logits(logits[labelled]).argmax(dim=1), truth[labelled]
+        answers = loss.leaf_logits(logits[labelled]).argmax(dim=1)
+        truth = truth[labelled]
         if loss.labels == "nodes":
             answers = torch.as_tensor(h.leaf_nodes)[answers]
         batch = as_metric_batch(answers, truth, h, labels=loss.labels)

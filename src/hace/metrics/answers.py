@@ -108,7 +108,8 @@ def summarise_mistakes(hierarchy: Hierarchy, answers: IntArray, truth: IntArray)
     by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1).astype(np.int64)
     places, at = np.unique(lca, return_inverse=True)
     there = np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)
-    pairs, meeting = np.column_stack([pairs, count]), np.column_stack([places, there])
+    pairs = np.column_stack([pairs, count])
+    meeting = np.column_stack([places, there])
     pairs, meeting = (table[np.argsort(-table[:, -1], kind="stable")] for table in (pairs, meeting))
     return Confusion(hierarchy, len(truth), int(wrong.sum()), pairs, by_level, meeting)
 
@@ -185,7 +186,8 @@ def class_counts(batch: MetricBatch, level: int) -> tuple[IntArray, IntArray]:
     h = batch.hierarchy
     level_numbers(h)
     carried = batch.relations.levels[level]
-    truth, hit = carried[batch.truth], carried[batch.answers] == carried[batch.truth]
+    truth = carried[batch.truth]
+    hit = carried[batch.answers] == carried[batch.truth]
     return np.bincount(truth, minlength=h.num_nodes), np.bincount(truth[hit], minlength=h.num_nodes)
 
 
@@ -199,7 +201,8 @@ def label_scores(h: Hierarchy, answers: IntArray, truth: IntArray) -> dict[str, 
     if not len(truth):
         return dict.fromkeys(SLICED, float("nan")) | {"samples": 0.0}
     counts = label_counts(h, answers, truth)
-    below, above = counts[2].sum() / len(truth), is_above(h, answers, truth).mean()
+    below = counts[2].sum() / len(truth)
+    above = is_above(h, answers, truth).mean()
     means = below, above, mean_recall(counts), mean_f1(counts[:2].sum(axis=0), counts[2], counts[0] > 0)
     return dict(zip(SLICED, (float(len(truth)), *map(float, means)), strict=True))
 

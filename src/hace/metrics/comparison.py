@@ -160,7 +160,8 @@ class Comparison:
 
     def to_text(self, first: Evaluation) -> str:
         """The table for the terminal, in 100 columns; a star marks intervals that exclude 0."""
-        width, heading = max(len(name) for _, name in self.differences), ""
+        width = max(len(name) for _, name in self.differences)
+        heading = ""
         over = "samples" if first.groups is None else f"{len(np.unique(first.groups)):,} groups"
         lines = [
             f"first: {first.name}\nsecond: {self.second.name}\nchange: second minus first; 95% intervals, paired, over {over}; "
@@ -245,12 +246,14 @@ def curve_band(evaluation: Evaluation, curve: str = "operating") -> CurveBand:
 def _on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     """(R, P) curves (R, T), read at the points of a grid."""
     order = np.lexsort((-y, x), axis=1)
-    x, y = np.take_along_axis(x, order, axis=1), np.take_along_axis(y, order, axis=1)
+    x = np.take_along_axis(x, order, axis=1)
+    y = np.take_along_axis(y, order, axis=1)
     return np.stack([np.interp(grid, each, values) for each, values in zip(x, y, strict=True)])
 
 
 def _operating(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    total, edge = w.sum(axis=1, keepdims=True), np.ones((len(w), 1))
+    total = w.sum(axis=1, keepdims=True)
+    edge = np.ones((len(w), 1))
     x, y = (w @ column / total for column in (s.specific, s.true))
     return np.concatenate([0 * edge, x], axis=1), np.concatenate([edge, y], axis=1)
 

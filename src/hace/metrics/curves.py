@@ -54,7 +54,8 @@ def risk_coverage(confidence: Any, risk: Any) -> RiskCoverage:
         >>> risk_coverage([0.9, 0.8, 0.7], [0, 0, 1]).risk.round(3)
         array([0.   , 0.   , 0.333])
     """
-    confidence, risk = np.asarray(confidence, dtype=np.float64), np.asarray(risk, dtype=np.float64)
+    confidence = np.asarray(confidence, dtype=np.float64)
+    risk = np.asarray(risk, dtype=np.float64)
     if confidence.shape != risk.shape or confidence.ndim != 1:
         raise DataError(
             f"confidence and risk must be one-dimensional and equally long. Got {confidence.shape} and {risk.shape}."
@@ -135,7 +136,8 @@ def operating_area(specificity: np.ndarray, precision: np.ndarray) -> np.ndarray
     x = np.concatenate([np.zeros((len(specificity), 1)), specificity], axis=1)
     y = np.concatenate([np.ones((len(precision), 1)), precision], axis=1)
     order = np.lexsort((-y, x), axis=1)
-    x, y = np.take_along_axis(x, order, axis=1), np.take_along_axis(y, order, axis=1)
+    x = np.take_along_axis(x, order, axis=1)
+    y = np.take_along_axis(y, order, axis=1)
     return (np.diff(x, axis=1) * (y[:, 1:] + y[:, :-1]) / 2).sum(axis=1)
 
 
@@ -366,12 +368,14 @@ def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "w
         0.3
     """
     check_count("bins", bins, MOST_BINS)
-    confidence, correct = np.asarray(confidence, dtype=np.float64), np.asarray(correct, dtype=np.float64)
+    confidence = np.asarray(confidence, dtype=np.float64)
+    correct = np.asarray(correct, dtype=np.float64)
     if confidence.shape != correct.shape or confidence.ndim != 1:
         raise DataError(
             f"confidence and correct must be one-dimensional and equally long. Got {confidence.shape} and {correct.shape}."
         )
-    at, most = bin_of(confidence, bins, binning), bins + (binning == "width")
+    at = bin_of(confidence, bins, binning)
+    most = bins + (binning == "width")
     return Reliability(
         np.bincount(at, minlength=most).astype(np.float64),
         np.bincount(at, weights=confidence, minlength=most),

@@ -157,7 +157,9 @@ class Evaluation:
     @cached_property
     def slices(self) -> dict[str, dict[str, float]]:
         """How good the best class is on parts of the samples: rare classes, the others, and each group."""
-        h, answers, truth = self.hierarchy, self.samples.answers, self.samples.truth
+        h = self.hierarchy
+        answers = self.samples.answers
+        truth = self.samples.truth
         return slices_of(truth, self.groups, lambda part: label_scores(h, answers[part], truth[part]))
 
     def class_table(self, level: int | str) -> ClassTable:
@@ -202,8 +204,10 @@ class Evaluation:
     def guarantee_measured(self) -> dict[str, float]:
         """How the guarantee turned out on these samples."""
         assert self.guarantee is not None
-        values, title = (self.calibrated or self).values, guarantee_title(self.guarantee)
-        false, answered = 1 - values[title, "true (right or above)"], values[title, "answered below the root"]
+        values = (self.calibrated or self).values
+        title = guarantee_title(self.guarantee)
+        false = 1 - values[title, "true (right or above)"]
+        answered = values[title, "answered below the root"]
         return {
             "false": false,
             "answered": answered,
@@ -224,7 +228,8 @@ class Evaluation:
         assert self.guarantee is not None
         if self.remark is not None:
             return self.remark
-        measured, guaranteed = self.guarantee_measured(), 1 - (self.guarantee.accuracy or 0)
+        measured = self.guarantee_measured()
+        guaranteed = 1 - (self.guarantee.accuracy or 0)
         all_samples = self.guarantee.of == "samples"
         count = len(self.samples) * (1 if all_samples else measured["answered"])
         if not count:
@@ -232,11 +237,10 @@ class Evaluation:
         if self.guarantee.groups == "new" and self.groups is not None:
             what, limit, (false, low, high) = self._false_in_groups(guaranteed)
         else:
-            false, limit = measured["false"] if all_samples else 1 - measured["true_of_answers"], guaranteed
-            what, (low, high) = (
-                f"{false:.1%} of {self.guarantee.of} are false",
-                share_interval(false * count, count),
-            )
+            false = measured["false"] if all_samples else 1 - measured["true_of_answers"]
+            limit = guaranteed
+            what = f"{false:.1%} of {self.guarantee.of} are false"
+            low, high = share_interval(false * count, count)
         missed = "not kept" if low > limit else "missed, by what chance explains,"
         outcome = "kept" if false <= limit else missed
         bounds = f"95% interval {low:.1%} to {high:.1%}"
@@ -245,7 +249,8 @@ class Evaluation:
     def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
         """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
         assert self.guarantee is not None
-        measured, title = (self.calibrated or self).samples, guarantee_title(self.guarantee)
+        measured = (self.calibrated or self).samples
+        title = guarantee_title(self.guarantee)
         column = {name[:2]: measured.numerator[:, i] for i, name in enumerate(measured.names)}
         about_answers = self.guarantee.of == "answers"
         place = np.unique(np.asarray(self.groups), return_inverse=True)[1]
@@ -384,10 +389,12 @@ def _accuracy(e: Evaluation, name: str) -> str:
     samples = len(e.samples)
     right = samples - e.mistakes
     low, high = share_interval(right, samples)
-    share, unit = 100 * right / samples, "samples"
+    share = 100 * right / samples
+    unit = "samples"
     if e.groups is not None and (number := len(np.unique(e.groups))) > 1:
         accuracy = interval((e.samples.answers == e.samples.truth)[None], groups=e.groups)
-        (low, high), unit = (max(accuracy.low, 0.0), min(accuracy.high, 1.0)), f"samples in {number:,} groups"
+        low, high = (max(accuracy.low, 0.0), min(accuracy.high, 1.0))
+        unit = f"samples in {number:,} groups"
     text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"

@@ -232,7 +232,8 @@ class Evaluator:
         if not self._samples:
             nobody = Scores(torch.zeros(0, self.hierarchy.num_nodes), self.hierarchy, "logits", "nodes")
             nothing = self._statistics(nobody, np.zeros(0, dtype=np.int64), guarantee=self.guarantee)
-            self._raw, self._calibrated = [nothing], [nothing]
+            self._raw = [nothing]
+            self._calibrated = [nothing]
         calibrated = None
         if self.temperature is not None:
             self._calibrated = [SampleStatistics.joined(self._calibrated)]

@@ -52,7 +52,9 @@ from hace.errors import ConfigError, DataError
 LEVEL = 0.95
 SIGNIFICANT = 0.05
 POWER = 0.8
-_SEEDS_WEIGHT, _REST_TAKEN_OFF = 3.0, 0.75  # of the degrees of freedom; chosen by simulation, see above
+# Of the degrees of freedom; chosen by simulation, see above.
+_SEEDS_WEIGHT = 3.0
+_REST_TAKEN_OFF = 0.75
 _NORMAL = NormalDist()
 Key = TypeVar("Key", bound=Hashable)
 Rows = np.ndarray | Sequence[np.ndarray]  # (K, S), or K rows of S
@@ -284,7 +286,10 @@ def _group_freedom(shares: Sequence[np.ndarray]) -> float:
     w = np.mean(shares, axis=0)
     with np.errstate(invalid="ignore", divide="ignore"):
         d = w**2 / (1 - w) ** 2
-        total, dd, dw, ww = d.sum(), d @ d, d @ w, w @ w
+        total = d.sum()
+        dd = d @ d
+        dw = d @ w
+        ww = w @ w
         trace = total - 2 * dw + total * ww
         outer = 2 * dd * ww + 2 * dw**2 + total**2 * ww**2 - 4 * total * dw * ww  # of A - D
         squares = dd + 2 * (d @ (total * w**2 - 2 * d * w)) + outer
@@ -315,7 +320,8 @@ def _crossed(columns: Iterable[np.ndarray], freedom: float | None = None) -> Int
         total = total + values
     if not means:
         return Interval(math.nan, math.nan, math.nan)
-    seeds, number = len(means), len(total)
+    seeds = len(means)
+    number = len(total)
     value = float(np.mean(means))
     a = float(np.var(means, ddof=1)) / seeds if seeds > 1 else 0.0
     if number == 1:
@@ -360,7 +366,8 @@ def resampled_interval(values: np.ndarray, units: int) -> Interval:
 def share_interval(count: float, samples: float) -> tuple[float, float]:
     """The ends of the 95% interval of a share, after Wilson."""
     z = 1.959964
-    share, room = count / samples, z * z / samples
+    share = count / samples
+    room = z * z / samples
     half = z * math.sqrt(share * (1 - share) / samples + room / (4 * samples))
     middle = share + room / 2
     return (middle - half) / (1 + room), (middle + half) / (1 + room)
@@ -398,7 +405,8 @@ def headline_columns(
     predictions: Mapping[str, np.ndarray],
 ) -> dict[str, tuple[np.ndarray, np.ndarray | None]]:
     """(S,) numerator and denominator (None for a mean) of top-1, top-5, severity and mean distance (HD@1) of a run."""
-    wrong, distance = predictions["answer"] != predictions["truth"], predictions["distance"]
+    wrong = predictions["answer"] != predictions["truth"]
+    distance = predictions["distance"]
     ratios = {"severity": (distance * wrong, wrong)}
     return {"top-1": (~wrong, None), "top-5": (predictions["top5"], None), **ratios, "HD@1": (distance, None)}
 
@@ -518,7 +526,8 @@ def _smallest_significant_effect(difference: Interval, share: float) -> float:
         return high
     low = high
     while p_value(difference._replace(value=high)) > share:
-        low, high = high, 2 * high
+        low = high
+        high = 2 * high
     for _ in range(40):
         middle = (low + high) / 2
         low, high = (middle, high) if p_value(difference._replace(value=middle)) > share else (low, middle)

@@ -226,7 +226,8 @@ def level_accuracy_measure(hierarchy: Hierarchy) -> Measure:
 
 
 def _level_accuracy(batch: MetricBatch) -> Ratios:
-    truth, h = batch.carried(batch.truth, ranks=True), batch.hierarchy
+    truth = batch.carried(batch.truth, ranks=True)
+    h = batch.hierarchy
     hit, counted = mean_of(batch.carried(batch.answers, ranks=True) == truth)
     for column, rank in enumerate(h.rank_names, h.max_depth):  # only truths that have this rank count
         counted[:, column] = np.array(h.ranks)[truth[:, column]] == rank
@@ -458,7 +459,8 @@ def answer_measure(h: Hierarchy, distance: str) -> Measure:
     def columns(batch: MetricBatch) -> tuple[np.ndarray, np.ndarray]:
         answers, truth = batch.answers, batch.truth
         below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
-        right, specific = is_above(h, answers, truth), batch.relations.specificity[answers]
+        right = is_above(h, answers, truth)
+        specific = batch.relations.specificity[answers]
         each = [answers == truth, right, below, specific, batch.distance(distance)]
         means = mean_of(np.stack(each, axis=1))
         f1 = hierarchical_prf_measure(h, "micro").columns(batch)

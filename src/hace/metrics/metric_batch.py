@@ -158,7 +158,8 @@ class MetricBatch:
 
         A truth at an inner node has none at the levels below it.
         """
-        h, log_q = self.hierarchy, self.log_q.cpu()
+        h = self.hierarchy
+        log_q = self.log_q.cpu()
         levels = level_numbers(h)
         nodes = self.carried(self.truth)
         known = (h.depths[nodes] == np.asarray(levels)) | (h.labels[nodes] >= 0)
@@ -221,13 +222,16 @@ def as_metric_batch(
             raise DataError(
                 "preds must be decided over the given hierarchy. Got decisions over another hierarchy; pass preds.hierarchy."
             )
-        answers, confidence = preds.nodes.cpu(), preds.probabilities.detach().double().cpu().numpy()
+        answers = preds.nodes.cpu()
+        confidence = preds.probabilities.detach().double().cpu().numpy()
     elif preds is None or isinstance(preds, str | dict):
         raise DataError(f"preds must be scores, answers or Decisions. Got {preds!r}.")
     elif holds_ids(preds):
-        answers, confidence = as_nodes(preds, hierarchy, "preds", abstain=True), None
+        answers = as_nodes(preds, hierarchy, "preds", abstain=True)
+        confidence = None
     else:
-        preds, confidence = as_tensor(preds, "preds"), None
+        preds = as_tensor(preds, "preds")
+        confidence = None
         given = preds.is_floating_point()
         answers = None if given else as_nodes(preds, hierarchy, "preds", of=labels, abstain=True)
     scores = Scores(preds, hierarchy, kind, outputs).checked() if answers is None else None

@@ -97,7 +97,8 @@ class HierarchicalMetric(Metric):
     def update(self, preds: Any, target: Any) -> None:
         """Add a batch."""
         batch = as_metric_batch(preds, target, self.hierarchy, **self.forms)
-        state, added = getattr(self, self._state_name), np.asarray(self._of(batch), dtype=np.float64)
+        state = getattr(self, self._state_name)
+        added = np.asarray(self._of(batch), dtype=np.float64)
         values = torch.from_numpy(added).to(self.device)
         if isinstance(state, Tensor):
             setattr(self, self._state_name, state + values)
@@ -325,7 +326,8 @@ class LevelCalibration(HierarchicalMetric):
         self.titles = level_titles(hierarchy)
         sums = (len(self.titles), 3, bins + 1) if binning == "width" else None
         super().__init__(hierarchy, bins, binning, sums=sums, **forms)
-        self.bins, self.binning = bins, binning
+        self.bins = bins
+        self.binning = binning
         self.key = None if level is None else level_key(hierarchy, level)
 
     def _of(self, batch: MetricBatch) -> Any:
@@ -379,7 +381,8 @@ class OperatingArea(CurveArea):
         constrained: bool = True,
         **forms: Unpack[MetricOptions],
     ) -> None:
-        self.thresholds, self.constrained = tuple(thresholds), constrained
+        self.thresholds = tuple(thresholds)
+        self.constrained = constrained
         shape = (4, len(self.thresholds))
         super().__init__(hierarchy, self.thresholds, constrained, sums=shape, **forms)
 

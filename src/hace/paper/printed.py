@@ -154,7 +154,8 @@ def paper_tables() -> Mapping[str, PaperTable]:
     """
     tables = {}
     for entry in read_document("tables.json")["tables"]:
-        table, notes = _table(entry), []
+        table = _table(entry)
+        notes = []
         for error in read_document("errata.json"):
             keys = [
                 {k: key[k] for k in key if k != "table"} for key in error["cells"] if key["table"] == table.id
@@ -189,7 +190,8 @@ def data_text(data: Dataset[Any], name: str) -> str:
     """A dataset's figures from its files, with those that the paper prints beside them where it has any."""
     from hace.data import DATASETS
 
-    kind, table = DATASETS[name], paper_tables()["datasets"]
+    kind = DATASETS[name]
+    table = paper_tables()["datasets"]
     printed = {str(cell.metric): cell for cell in table.select(dataset=name)}
     marks = {metric: ",".join(table.marks(cell)) for metric, cell in printed.items()}
     rows = [("", "files", "paper", "")] if printed else []

@@ -116,7 +116,8 @@ def train_preset(
     check_choice("preset", base, TRAIN_PRESETS)
     check_choice("method", key, METHODS)
     dataset, model = base.split("/")
-    row, method = RECIPES[model], METHODS[key]
+    row = RECIPES[model]
+    method = METHODS[key]
     if dilution is not None and not method.diluted and pairing is None:
         raise ConfigError(
             f"dilution must be left out for the method {key!r}, which has none. Got {dilution}."
@@ -150,7 +151,8 @@ def training_cost(dataset: str, model: str) -> float:
 
 def describe(model: str, dataset: str) -> str:
     """A recipe in words: the paper's values, the cost of a run, and the accuracy that the paper prints."""
-    row, cost = RECIPES[model], training_cost(dataset, model)
+    row = RECIPES[model]
+    cost = training_cost(dataset, model)
     warmup = f" with {row.warmup_epochs} epochs of warm-up" if row.warmup_epochs else ""
     printed = paper_tables()["best_to_best"]
     hace, cross_entropy = (printed.value(model=model, dataset=dataset, method=method) for method in _PAIR)

@@ -118,7 +118,8 @@ def puffer(pen: Pen, look: Look, chance: Chance) -> None:
     body = oval(0, 0, 0.72, 0.64, 14)
     start = chance.uniform(0, 0.3)
     for angle in np.arange(start, 2 * np.pi + start, 2 * np.pi / 19):
-        c, s = np.cos(angle), np.sin(angle)
+        c = np.cos(angle)
+        s = np.sin(angle)
         spine = [
             (0.66 * c - 0.06 * s, 0.59 * s + 0.06 * c),
             (0.9 * c, 0.81 * s),
@@ -461,7 +462,8 @@ def _stem(pen: Pen, chance: Chance, top: float, leaf: float, width: float = 0.07
 
 
 def _petal(angle: float, inner: float, outer: float, wide: float, blunt: float) -> list[Point]:
-    c, s = np.cos(angle), np.sin(angle)
+    c = np.cos(angle)
+    s = np.sin(angle)
     plan = [
         (inner, 0.4 * wide),
         (0.6 * outer, wide),
@@ -477,7 +479,8 @@ def _petal(angle: float, inner: float, outer: float, wide: float, blunt: float) 
 def daisy(pen: Pen, look: Look, chance: Chance) -> None:
     """Many narrow petals around a large disc."""
     _stem(pen, chance, 0.0, 0.8)
-    count, start = int(chance.integers(13, 16)), chance.uniform(0, 1)
+    count = int(chance.integers(13, 16))
+    start = chance.uniform(0, 1)
     with pen.at(0, -0.18, squash=chance.uniform(0.85, 1.05)):
         angles = start + np.arange(count) * 2 * np.pi / count
         petals = [_petal(a, 0.12, 0.76 * chance.uniform(0.94, 1.04), 0.13, 0.92) for a in angles]

@@ -22,7 +22,8 @@ def marks_of(
     left, top, right, bottom = box
     polygons, holes = PATTERNS[pattern]((top, left, bottom, right) if upright else box, rng)
     if upright:
-        polygons, holes = [p[:, ::-1] for p in polygons], [p[:, ::-1] for p in holes]
+        polygons = [p[:, ::-1] for p in polygons]
+        holes = [p[:, ::-1] for p in holes]
     return Marks(colour, polygons, holes)
 
 
@@ -63,7 +64,8 @@ def _scattered(
     """Places of spots: rows that are shifted by half, each spot a little off."""
     left, top, right, bottom = box
     rows = max(2, round(across * (bottom - top) / (right - left)))
-    dx, dy = (right - left) / across, (bottom - top) / rows
+    dx = (right - left) / across
+    dy = (bottom - top) / rows
     for row in range(rows):
         for column in range(-1, across + 1):
             x = left + dx * (column + 0.5 + 0.5 * (row % 2) + rng.uniform(-0.16, 0.16))
@@ -87,7 +89,8 @@ def _ringed(box: Box, rng: np.random.Generator) -> Polygons:
 
 def _saddled(box: Box, rng: np.random.Generator) -> Polygons:
     left, top, right, bottom = box
-    middle, half = left + (right - left) * rng.uniform(0.46, 0.56), 0.19 * (right - left)
+    middle = left + (right - left) * rng.uniform(0.46, 0.56)
+    half = 0.19 * (right - left)
     return [
         np.array(
             [(middle - half, top), (middle + half, top), (middle + half, bottom), (middle - half, bottom)]
@@ -104,32 +107,38 @@ def _tailed(box: Box, rng: np.random.Generator) -> Polygons:
 def _chequered(box: Box, rng: np.random.Generator) -> Polygons:
     left, top, right, bottom = box
     side = (right - left) / 6
-    x0, y0 = left + side * rng.uniform(-0.3, 0.3), top + side * rng.uniform(-0.3, 0.3)
+    x0 = left + side * rng.uniform(-0.3, 0.3)
+    y0 = top + side * rng.uniform(-0.3, 0.3)
     squares = []
     for row in range(int((bottom - top) / side) + 2):
         for column in range(row % 2, 7, 2):
-            x, y = x0 + side * column, y0 + side * row
+            x = x0 + side * column
+            y = y0 + side * row
             squares.append(np.array([(x, y), (x + side, y), (x + side, y + side), (x, y + side)]))
     return squares, []
 
 
 def _zigzag(box: Box, rng: np.random.Generator) -> Polygons:
     left, top, right, bottom = box
-    step, thick = (right - left) / 4.5, (right - left) / 12
+    step = (right - left) / 4.5
+    thick = (right - left) / 12
     y = np.linspace(top, bottom, 7)
     swing = step * 0.35 * np.where(np.arange(7) % 2, 1, -1)
     shapes = []
     for i in range(5):
         x = left + step * (i + 0.3 + rng.uniform(-0.1, 0.1))
-        one, other = np.column_stack([x + swing, y]), np.column_stack([x + thick + swing, y])
+        one = np.column_stack([x + swing, y])
+        other = np.column_stack([x + thick + swing, y])
         shapes.append(np.vstack([one, other[::-1]]))
     return shapes, []
 
 
 def _netted(box: Box, rng: np.random.Generator) -> Polygons:
     left, top, right, bottom = box
-    step, high = (right - left) / 5, bottom - top
-    w, start = step * 0.14, rng.uniform(0, step)
+    step = (right - left) / 5
+    high = bottom - top
+    w = step * 0.14
+    start = rng.uniform(0, step)
     shapes = []
     for i in range(-6, 12):
         x = left + start + step * i

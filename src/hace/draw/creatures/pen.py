@@ -94,7 +94,8 @@ class Pen:
     ) -> Iterator[None]:
         """Draw elsewhere: around (x, y), turned by an angle, smaller, mirrored, or narrower."""
         before = self.matrix
-        c, s = np.cos(turn), np.sin(turn)
+        c = np.cos(turn)
+        s = np.sin(turn)
         own = np.array([[c, -s], [s, c]]) @ np.diag([size * squash * (-1 if flip else 1), size])
         place = before[:, :2] @ np.array([x, y]) + before[:, 2]
         self.matrix = np.column_stack([before[:, :2] @ own, place])
@@ -121,7 +122,8 @@ class Pen:
         """A line through points, with round ends."""
         if bent and len(points) > 2:
             points = _open_curve(points)
-        at, pixels = self.pixels(points), self.width(width)
+        at = self.pixels(points)
+        pixels = self.width(width)
         self.draw.line(at, fill=colour, width=pixels, joint="curve")
         r = pixels / 2
         for x, y in (at[0], at[-1]):

@@ -32,7 +32,9 @@ def _discs(pen: Pen, chance: Chance, count: int, sizes: tuple[float, float], col
 
 def _blades(pen: Pen, chance: Chance, count: int, colour: Colour, width: float) -> None:
     for _ in range(count):
-        x, lean, top = chance.uniform(-1, 1), chance.uniform(-0.4, 0.4), chance.uniform(-0.6, 0.6)
+        x = chance.uniform(-1, 1)
+        lean = chance.uniform(-0.4, 0.4)
+        top = chance.uniform(-0.6, 0.6)
         shade = mixed(darker(colour, 0.3), lighter(colour, 0.3), chance.random())
         pen.line([(x, 1.1), (x + 0.3 * lean, 0.5 + 0.4 * top), (x + lean, top)], shade, width)
 
@@ -147,7 +149,8 @@ def in_the_way(pen: Pen, chance: Chance, colour: Colour) -> None:
     """Sometimes a blade or two in front of the creature."""
     if chance.random() < 0.3:
         for _ in range(int(chance.integers(1, 3))):
-            x, lean = chance.uniform(-0.9, 0.9), chance.uniform(-0.5, 0.5)
+            x = chance.uniform(-0.9, 0.9)
+            lean = chance.uniform(-0.5, 0.5)
             pen.line(
                 [(x, 1.1), (x + 0.4 * lean, 0.2), (x + lean, chance.uniform(-1.1, 0.1))],
                 colour,
@@ -157,8 +160,11 @@ def in_the_way(pen: Pen, chance: Chance, colour: Colour) -> None:
 
 def photographed(image: Image.Image, side: int, chance: Chance, noise: Chance) -> np.ndarray:
     """The drawing as a camera sees it: (side, side, 3) bytes with its focus, light, tint, corners and noise."""
-    blur, gain, contrast = chance.uniform(0.0, 0.012), chance.uniform(0.86, 1.25), chance.uniform(0.84, 1.12)
-    tint, corners = chance.normal(0, 0.05, 3), chance.uniform(0, 0.3)
+    blur = chance.uniform(0.0, 0.012)
+    gain = chance.uniform(0.86, 1.25)
+    contrast = chance.uniform(0.84, 1.12)
+    tint = chance.normal(0, 0.05, 3)
+    corners = chance.uniform(0, 0.3)
     grain = chance.uniform(3, 10)
     small = image.resize((side, side), Image.Resampling.BOX, reducing_gap=1.0)
     if blur > 0.004:

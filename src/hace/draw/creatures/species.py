@@ -70,7 +70,9 @@ class Species(NamedTuple):
         return self.plan.realm, self.plan.group, self.family, self.name
 
 
-_GRASS, _WEED, _TWIG = (104, 142, 70), (50, 104, 84), (110, 84, 62)
+_GRASS = (104, 142, 70)
+_WEED = (50, 104, 84)
+_TWIG = (110, 84, 62)
 
 
 def _fish(body: bodies.Body) -> Plan:

@@ -149,7 +149,8 @@ def check_backbone_name(name: str, timm: Any) -> None:
         )
     tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{architecture}.*")]
     if dot and tag not in tags:
-        known, hint = ", ".join(tags) or "none", nearest(tag, tags)
+        known = ", ".join(tags) or "none"
+        hint = nearest(tag, tags)
         raise ConfigError(f"The weights of {architecture} must be one of {known}. Got {tag!r}.{hint}")
 
 
@@ -277,7 +278,8 @@ def tfidf_encoder(state: Any, path: str | Path) -> TextEncoder:
     """The encoder of what :func:`fit_tfidf` learned; `path` is the file that holds it."""
     text = optional("sklearn.feature_extraction.text", "TF-IDF", "text")
     try:
-        words, idf = list(map(str, state["words"])), np.array(state["idf"], dtype=np.float64)
+        words = list(map(str, state["words"]))
+        idf = np.array(state["idf"], dtype=np.float64)
         options = {name: state[name] for name in _TFIDF_OPTIONS}
         options["ngram_range"] = tuple(options["ngram_range"])
         model = text.TfidfVectorizer(vocabulary={word: i for i, word in enumerate(words)}, **options)

@@ -15,9 +15,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 NAME = "edges_and_colours"
-_SIDE, _FILTER = 64, 9
-_WIDTHS, _DIRECTIONS = (3.0, 6.0), 6
-_PARTS, _QUARTERS, _SHADES = 4, 2, 3
+_SIDE = 64
+_FILTER = 9
+_WIDTHS = (3.0, 6.0)
+_DIRECTIONS = 6
+_PARTS = 4
+_QUARTERS = 2
+_SHADES = 3
 _OF_EDGES = 0.5  # beside colours
 _OPPONENTS = [[1 / 3, 1 / 3, 1 / 3], [1 / 2, -1 / 2, 0], [1 / 4, 1 / 4, -1 / 2]]
 
@@ -56,7 +60,8 @@ class EdgesAndColours(nn.Module):
     def _edges(self, images: Tensor) -> Tensor:
         found = F.conv2d(images, self.opponents)
         found = F.conv2d(found, self.filters, stride=2, padding=_FILTER // 2, groups=3)
-        even, odd = found[:, 0::2], found[:, 1::2]
+        even = found[:, 0::2]
+        odd = found[:, 1::2]
         strength = (even * even + odd * odd + 1e-6).sqrt()
         return F.adaptive_avg_pool2d(strength, _PARTS).flatten(1)
 
@@ -64,7 +69,9 @@ class EdgesAndColours(nn.Module):
         shades = torch.linspace(0, 1, _SHADES, device=images.device, dtype=images.dtype)
         away = (images[:, :, None] - shades[:, None, None]).abs()
         near = (1 - away * (_SHADES - 1)).clamp(min=0)  # (B, 3, shades, side, side)
-        red, green, blue = near[:, 0, :, None, None], near[:, 1, None, :, None], near[:, 2, None, None, :]
+        red = near[:, 0, :, None, None]
+        green = near[:, 1, None, :, None]
+        blue = near[:, 2, None, None, :]
         return F.adaptive_avg_pool2d((red * green * blue).flatten(1, 3), _QUARTERS).flatten(1)
 
 

@@ -43,7 +43,8 @@ MANIFEST = "manifest.json"
 _ROWS = 1 << 11  # whose moments are added up at once
 ASIDE = ".before-"  # folders with the features of earlier visits, until a new one is complete
 STORED_HIERARCHY = "hierarchy.json"
-MAX_SHARDS, MAX_DIMS = 1_000_000, 1_000_000
+MAX_SHARDS = 1_000_000
+MAX_DIMS = 1_000_000
 # Recorded, but no reason to refuse: they say who made the folder, and what has come of it.
 NOT_COMPARED = ("made_with", "files", "checkpoint")
 
@@ -288,7 +289,9 @@ class FeatureStore:
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
         self._plan = plan = read_plan(self.folder)
-        self.manifest, self.counts, self.dims = plan.manifest, plan.counts, plan.dims
+        self.manifest = plan.manifest
+        self.counts = plan.counts
+        self.dims = plan.dims
         self._checked: set[str] = set()
         if "files" not in self.manifest:
             there, shards = stored(self.folder)
@@ -376,7 +379,8 @@ class FeatureStore:
     def dataset(self, normalize: str = "unit") -> Dataset[Features]:
         """All splits, as a dataset."""
         splits = {split: self.load(split, normalize) for split in self.counts}
-        data, model = self.manifest["data"]["name"], self.manifest["model"]["name"]
+        data = self.manifest["data"]["name"]
+        model = self.manifest["model"]["name"]
         return Dataset(data, self.hierarchy, splits, model, self.about)
 
     @cached_property

@@ -179,7 +179,8 @@ def aspect_card(results: Results, condition: Condition, rows: pd.DataFrame) -> C
         answer += " " + say("chosen_on_test")
     method, why = _use(results, condition, held_out, of_method) if held_out else ("", "")
     methods = list(dict.fromkeys(filter(None, (first, second, best))))
-    ours, theirs = method_title(first), method_title(second)
+    ours = method_title(first)
+    theirs = method_title(second)
     return Card(
         where,
         QUESTION,
@@ -201,7 +202,9 @@ def _answer(
 ) -> tuple[str, Tone]:
     """The headline. Unless the first method wins, a better one that was chosen on held-out samples is named."""
     names = {"ours": method_title(results.first), "theirs": method_title(results.second)}
-    gains, losses, ties = _names(own, "gain"), _names(own, "loss"), _names(own, "unclear", "loss")
+    gains = _names(own, "gain")
+    losses = _names(own, "loss")
+    ties = _names(own, "unclear", "loss")
     rival = {"other": method_title(other), "other_gains": _names(others, "gain") if _helps(others) else []}
     if max(decision.seeds for decision in own) < ENOUGH_SEEDS:
         return say("helps_one_seed", **names), "open"
@@ -231,7 +234,8 @@ def _use(
     """The method to use and why: the best on held-out samples, or else the method in question, if the test samples show that
     it helps; or else the reference. If another method is the first of the table, that is said.
     """
-    best, reference = next(iter(held_out)), results.second
+    best = next(iter(held_out))
+    reference = results.second
     named = [m for m in dict.fromkeys((best, results.first)) if m != reference and may_be_used(m)]
     method = next((m for m in named if _helps(of_method.get(m, []))), reference)
     if method == best:
@@ -264,7 +268,8 @@ def _chosen(scores: Mapping[str, float], samples: str) -> str:
 
 def _gain_on_test(decisions: Sequence[Decision]) -> str:
     """What a method gains on test samples: in accuracy, or else in what it is better."""
-    accuracy, gains = decisions[0], _names(decisions, "gain")
+    accuracy = decisions[0]
+    gains = _names(decisions, "gain")
     points = f"{100 * accuracy.estimate:.1f}" if accuracy.outcome == "gain" else ""
     return say("gain_on_test", reference=accuracy.second, points=points, gains=gains)
 
@@ -400,7 +405,8 @@ def commands(run: Run) -> tuple[str, ...]:
     short = {"head.name": "head", "data.name": "data", "data.hierarchy": "hierarchy"}
     short["data.root"] = "features" if config.kind == "probe" else "data-root"
     base = {**type(config)().to_dict(), "loss": config.loss.to_dict()}
-    differs, skip = flattened(config.to_dict(), base), unused(config)
+    differs = flattened(config.to_dict(), base)
+    skip = unused(config)
     changed = {key: value for key, value in differs.items() if value is not None and key not in skip}
     if changed.get("data.name") == "features":
         del changed["data.name"]

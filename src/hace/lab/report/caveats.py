@@ -113,7 +113,8 @@ def _samples(scores: MethodScores) -> Iterator[str]:
             yield f"{unseen}."
             return
         known = scores.store.truth is not None or scores.predictions(method)
-        h, truth = scores.hierarchy, scores.store.truth
+        h = scores.hierarchy
+        truth = scores.store.truth
         if known and h is not None and truth is not None:
             count = np.bincount(truth, minlength=h.num_nodes)[h.leaf_nodes]
             if small := int((count < FEW_SAMPLES).sum()):

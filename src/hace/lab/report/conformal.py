@@ -94,7 +94,8 @@ def levels_met(h: Hierarchy, truth: np.ndarray, answer: np.ndarray) -> np.ndarra
     """(S,) at how many levels, from the top, answers are carried up to the same node as truths. Trees only."""
     shared = np.full(len(truth), h.max_depth, dtype=np.int16)
     wrong = np.flatnonzero(answer != truth)
-    truth, answer = truth.take(wrong), answer.take(wrong)
+    truth = truth.take(wrong)
+    answer = answer.take(wrong)
     shared[wrong] = sum((nodes.take(truth) == nodes.take(answer) for nodes in _carried(h)), np.int16(0))
     return shared
 
@@ -130,7 +131,8 @@ def conformal_limits(
     expected = len(rising) - most_allowed
     reach = 4 * math.isqrt(most_allowed + 1) + 16
     while True:
-        low, high = max(expected - reach, 0), min(expected + reach, len(rising))
+        low = max(expected - reach, 0)
+        high = min(expected + reach, len(rising))
         band, above = _between(false_up_to, rising[low], rising[high - 1])
         false_above = counts.take(above, axis=0).sum(axis=0, dtype=np.int32)
         false = false_above + np.cumsum(counts.take(band, axis=0), axis=0, dtype=np.int32)  # (band, R)

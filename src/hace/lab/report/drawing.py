@@ -17,9 +17,13 @@ from matplotlib.figure import Figure
 
 from hace.lab.report.runs import method_title
 
-FIRST, SECOND = "#0067ac", "#a34a00"  # the two compared methods
-GREY, LIGHT = "#8a929a", "#dfe3e6"  # the others, grids
-INK, LINES = "#1b1f23", "#59626c"
+# The two compared methods.
+FIRST = "#0067ac"
+SECOND = "#a34a00"
+GREY = "#8a929a"  # other methods
+LIGHT = "#dfe3e6"  # grids
+INK = "#1b1f23"
+LINES = "#59626c"
 RC_PARAMS: dict[Any, Any] = {
     "svg.hashsalt": "hace",
     "svg.fonttype": "none",
@@ -93,7 +97,8 @@ def name_lines(axes: Any, ends: Mapping[str, float], compared: Sequence[str]) ->
     ]
     if others:
         labels.append((others[len(others) // 2], "others", GREY))
-    least_gap, last = 0.065 * (high - low), -math.inf
+    least_gap = 0.065 * (high - low)
+    last = -math.inf
     for y, text, colour in sorted(labels):
         last = max(y, last + least_gap)
         axes.annotate(

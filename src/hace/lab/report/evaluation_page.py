@@ -99,7 +99,8 @@ def _decision_columns(e: Evaluation) -> dict[str, list]:
 
 def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     """The page of a model, or of two on the same samples."""
-    models, first = _models(evaluation), evaluation
+    models = _models(evaluation)
+    first = evaluation
     names = [name for name, _ in models]
     facts = {**first.about, "scores": ", ".join(e.source for _, e in models if e.source)}
     facts |= {"samples": f"{len(first.samples):,}", "hierarchy": repr(first.hierarchy)}
@@ -115,7 +116,8 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
     differences = {} if first.comparison is None else first.comparison.differences
     if differences:
         document.cards.insert(0, _difference_card(models, differences))
-    captions, wide = WORDS["pictures"], ("mistakes", "reliability")
+    captions = WORDS["pictures"]
+    wide = ("mistakes", "reliability")
     pictures = {
         name: picture(figure, name, captions[name], captions[name], wide=name in wide)
         for name, figure in figures.items()
@@ -202,7 +204,8 @@ def _change(name: str, difference: Difference, *, percent: bool) -> str:
 
 def _caveats(e: Evaluation) -> list[str]:
     counts = np.bincount(e.samples.truth, minlength=e.hierarchy.num_nodes)[e.hierarchy.leaf_nodes]
-    none, few = int((counts == 0).sum()), int(((counts > 0) & (counts < _FEW)).sum())
+    none = int((counts == 0).sum())
+    few = int(((counts > 0) & (counts < _FEW)).sum())
     notes = []
     if none:
         notes.append(say("no_samples", missing=none, classes=len(counts)))
@@ -222,7 +225,8 @@ def _mistakes(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]
 
 
 def _mistakes_table(e: Evaluation) -> Table:
-    h, columns = e.hierarchy, e.confusion.pair_columns(_PAIRS)
+    h = e.hierarchy
+    columns = e.confusion.pair_columns(_PAIRS)
     samples = np.bincount(e.samples.truth, minlength=h.num_nodes)
     pairs = e.confusion.pairs[:_PAIRS].tolist()
     frame = pd.DataFrame(
@@ -352,7 +356,8 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
 
 def _sunburst(models: _Models) -> dict[str, Any]:
     """What the drawing shows."""
-    h, truth = models[0][1].hierarchy, models[0][1].samples.truth
+    h = models[0][1].hierarchy
+    truth = models[0][1].samples.truth
     methods = {}
     for name, e in models:
         right, mistakes = drawn_counts(h, truth, [e.samples.answers])

@@ -258,7 +258,8 @@ def nodes_picture(condition: Condition, nodes: NodeAccuracies, first: str, secon
     gains = np.array([gap.value for gap in nodes.gaps])
     largest = np.argsort(-np.abs(gains), kind="stable")[:MOST_NODES]
     order = largest[np.argsort(gains[largest], kind="stable")].tolist()
-    ours, theirs = method_title(first), method_title(second)
+    ours = method_title(first)
+    theirs = method_title(second)
     figure = new_figure(WIDTH, 0.9 + 0.2 * len(order))
     axes = figure.add_subplot()
     for height, i in enumerate(order):
@@ -284,7 +285,8 @@ def _draw_node(axes: Any, height: int, nodes: NodeAccuracies, i: int) -> None:
     """A node's line, with its difference beside it; faint where the interval includes 0."""
     gap = nodes.gaps[i]
     alpha = 1.0 if gap.excludes_zero else 0.45
-    first, second = 100 * nodes.first[i], 100 * nodes.second[i]
+    first = 100 * nodes.first[i]
+    second = 100 * nodes.second[i]
     dot = {"marker": "o", "markersize": 5.5, "alpha": alpha}
     axes.plot([first, second], [height, height], color=GREY, linewidth=1.6, alpha=alpha, zorder=1)
     axes.plot([second], [height], color=SECOND, markerfacecolor="none", zorder=2, **dot)

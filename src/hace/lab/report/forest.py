@@ -145,6 +145,7 @@ def limits(ends: Sequence[float]) -> tuple[float, float]:
     """The ends of the axis: of all intervals and 0, but for a few that are far off and would squeeze the others."""
     ends = [end for end in ends if end == end]
     far = (6 * median(abs(end) for end in ends) if ends else 0.0) or inf
-    low, high = max(min([*ends, 0.0]), -far), min(max([*ends, 0.0]), far)
+    low = max(min([*ends, 0.0]), -far)
+    high = min(max([*ends, 0.0]), far)
     margin = 0.05 * (high - low) or 1.0
     return round(low - margin, 6), round(high + margin, 6)

@@ -21,7 +21,8 @@ from hace.lab.report.tables import MEANS, score_column
 from hace.lab.runs.config import LabelsConfig
 from hace.lab.runs.samples import has_siblings
 
-ALL_KNOWN, AS_THEY_ARE = "all labels", "labels as they are"
+ALL_KNOWN = "all labels"
+AS_THEY_ARE = "labels as they are"
 
 
 @dataclass(frozen=True, eq=False)
@@ -125,16 +126,15 @@ class LabelQuestion:
         return dict(sorted(values.items(), key=lambda item: -item[1]))
 
     def _state(self, condition: Condition) -> LabelState | None:
-        scores, ranking, reference = (
-            self.results.scores[condition],
-            self.ranking(condition),
-            self.results.second,
-        )
+        scores = self.results.scores[condition]
+        ranking = self.ranking(condition)
+        reference = self.results.second
         droppers = self.droppers(condition)
         using = [m for m in ranking if may_be_used(m)] or [m for m in ranking if m not in droppers]
         if not using:
             return None
-        best, drops = using[0], self._dropping(condition)
+        best = using[0]
+        drops = self._dropping(condition)
         compared = reference in scores.done and best != reference
         return LabelState(
             scores,
@@ -150,7 +150,9 @@ class LabelQuestion:
 
     def _dropping(self, condition: Condition) -> tuple[MethodScores, str] | None:
         """The best method that drops coarse labels: here, or where the same number of labels is known and nothing else."""
-        labels, there, droppers = self.conditions[condition], condition, self.droppers(condition)
+        labels = self.conditions[condition]
+        there = condition
+        droppers = self.droppers(condition)
         if not droppers and labels.fine is not None and not labels.drop:
             same = [c for c, other in self.conditions.items() if other.drop and other.fine == labels.fine]
             if not same:

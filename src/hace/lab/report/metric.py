@@ -63,7 +63,8 @@ class Metric:
         if low is None or high is None or low != low:
             return ""
         if self.percent and not sign:  # an interval over few groups may leave 0 to 100%
-            low, high = max(low, 0.0), min(high, 1.0)
+            low = max(low, 0.0)
+            high = min(high, 1.0)
         return f"[{self.text(low, sign)}, {self.text(high, sign)}]"
 
     def short(self, value: float) -> str:
@@ -149,7 +150,8 @@ def _as_stored(samples: Samples, h: Hierarchy, name: str) -> Columns | None:
 
 def _by_ancestors(samples: Samples, h: Hierarchy, name: str) -> Columns:
     """A metric of the ancestors of answer and truth; of few classes, all pairs are computed once and looked up."""
-    truth, answer = h.labels.take(samples["truth"]), h.labels.take(samples["answer"])
+    truth = h.labels.take(samples["truth"])
+    answer = h.labels.take(samples["answer"])
     some_above = min(truth.min(initial=0), answer.min(initial=0)) < 0
     if some_above or h.num_leaves**2 > _MOST_PAIRS:
         return _ancestor_columns(h, name, samples["truth"], samples["answer"])

@@ -129,7 +129,8 @@ def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
 
     None where a run kept too little, or on a DAG.
     """
-    h, read = scores.hierarchy, scores.predictions(method)
+    h = scores.hierarchy
+    read = scores.predictions(method)
     if h is None or not read or len(read) < len(scores.finished(method)):
         return None
     total, nowhere = 0, h.num_nodes  # no answer is counted behind the last node
@@ -141,7 +142,8 @@ def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
             return None
         count = len(ladder.nodes)
         every = np.arange(count)
-        nodes, true = ladder.nodes.T.ravel() % (nowhere + 1), ladder.is_true.T.ravel()
+        nodes = ladder.nodes.T.ravel() % (nowhere + 1)
+        true = ladder.is_true.T.ravel()
         total += count
         for i, rung in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
             at = rung * count + every

@@ -104,7 +104,8 @@ def runs_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _row(record: Record) -> dict[str, Any]:
-    result, config = record.result, None if record.run is None else record.run.config
+    result = record.result
+    config = None if record.run is None else record.run.config
     error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")
     metrics = {
         run_column((heading, name)): value
@@ -266,7 +267,8 @@ def _settings(method: str, finished: pd.DataFrame) -> str:
 
 
 def _range(values: Sequence[float] | pd.Series) -> str:
-    low, high = min(values), max(values)
+    low = min(values)
+    high = max(values)
     return f"{low:g}" if low == high else f"{low:g} to {high:g}"
 
 

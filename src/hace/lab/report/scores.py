@@ -147,7 +147,8 @@ class MethodScores:
 
     def predictions(self, method: str) -> dict[int, dict[str, np.ndarray]]:
         """What a method's runs kept of each sample, by seed."""
-        finished, paths = self.finished(method), method in self.compared
+        finished = self.finished(method)
+        paths = method in self.compared
         read = {
             seed: self.store.predictions(run, paths=paths)
             for seed, run in zip(finished["seed"], finished["run"], strict=True)
@@ -175,7 +176,8 @@ class MethodScores:
         known = [column for column in columns if column is not None]
         if len(known) < len(columns) or not known[0][0].size:
             return None
-        above, below = [n for n, _ in known], [d for _, d in known if d is not None]
+        above = [n for n, _ in known]
+        below = [d for _, d in known if d is not None]
         if metric.resampled:
             above = [*conformal.detail_draws(np.stack(above), self.store.groups)]
         return above, below or None
@@ -208,11 +210,13 @@ class MethodScores:
         `other` is where the second was trained, with the same test samples; by default here.
         """
         there = other or self
-        ours, theirs = self._values(first, metric), there._values(second, metric)
+        ours = self._values(first, metric)
+        theirs = there._values(second, metric)
         seeds = tuple(seed for seed in ours.index if seed in theirs.index)
         if not seeds:
             return None
-        a, b = self._rows(first, metric, seeds), there._rows(second, metric, seeds)
+        a = self._rows(first, metric, seeds)
+        b = there._rows(second, metric, seeds)
         if a is not None and b is not None:
             return Difference(self._interval(metric, a, b), len(seeds))
         gaps = (ours - theirs).loc[list(seeds)]

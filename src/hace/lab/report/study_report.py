@@ -149,7 +149,9 @@ def _pictures(results: Results, condition: Condition) -> list[Any]:
 
 def _node_accuracies(results: Results, condition: Condition, rule: str) -> list[NodeAccuracies]:
     """Both methods at the nodes of every inner level with several of them."""
-    scores, first, second = results.scores[condition], results.first, results.second
+    scores = results.scores[condition]
+    first = results.first
+    second = results.second
     if first == second or condition.labels:
         return []
     levels = range(len(level_names(scores.hierarchy)) - 1)

@@ -189,7 +189,8 @@ def tally(differences: Collection[float]) -> Wins | None:
 
 def against_table(results: Results, protocol: str) -> Table | None:
     """Every method minus the reference, in top-1 accuracy, in every condition, with wins, mean and median."""
-    frame, reference = results.against_reference(protocol), results.second
+    frame = results.against_reference(protocol)
+    reference = results.second
     if frame.empty:
         return None
     metric = HEADLINES[0]

@@ -21,7 +21,9 @@ from hace.errors import ConfigError
 
 MOST_WORKERS = 8
 KEEP_MEMORY = "HACE_KEEP_MEMORY"  # environment variable: 0 leaves the allocator as it is
-_TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3  # of mallopt(3)
+# Parameters of mallopt(3).
+_TRIM_THRESHOLD = -1
+_MMAP_THRESHOLD = -3
 
 
 def choose_device(name: str, local_rank: int = 0) -> torch.device:

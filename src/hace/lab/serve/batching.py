@@ -149,7 +149,8 @@ class Batcher:
 
     def _together(self, jobs: Sequence[Job]) -> dict[Job, list[dict[str, Any]]]:
         """The documents of jobs that ask the same."""
-        kind, question = jobs[0].kind, jobs[0].question
+        kind = jobs[0].kind
+        question = jobs[0].question
         z = self._outputs(kind, [row for job in jobs for row in job.rows])
         names = [name for job in jobs for name in job.names]
         documents = iter(self._documents(names, z, question, scores=any(job.scores for job in jobs)))

@@ -64,7 +64,9 @@ class ProbeNetwork(nn.Module):
         ball: PoincareBall | None = None,
     ) -> None:
         super().__init__()
-        self.model, self.pool, self.scaling = model, pool, scaling
+        self.model = model
+        self.pool = pool
+        self.scaling = scaling
         self.head = files.last_layer(weights["weight"], weights.get("bias"), ball)
         for name in ("mean", "std") if scaling == "standard" else ():
             self.register_buffer(name, weights[name])
@@ -103,7 +105,8 @@ def prepare(folder: str | Path, *, checkpoint: str | Path | None = None) -> Expo
         return Export(None, model, document | {"sha256": UNSEALED})
     run = open_finished(folder)
     network, loss, view, made = _parts(run, checkpoint)
-    h, outputs = run.hierarchy, ScoreView(loss, run.hierarchy, temperature=1.0).outputs
+    h = run.hierarchy
+    outputs = ScoreView(loss, run.hierarchy, temperature=1.0).outputs
     flat = run.config.head.ball is None  # sums of distances to hyperplanes are no such distances
     collapsed = loss.head.outputs == "paths" and flat and files.collapse(network, loss)
     needed = None if collapsed else files.loss_of_scores(loss, outputs)
@@ -238,8 +241,10 @@ def write_hub_folder(export: Export, folder: str | Path) -> float:
 
 def hub_config(export: Export) -> dict[str, Any]:
     """config.json: the keys that timm and transformers use, and the whole document under "hace"."""
-    document, h = export.document, export.model.hierarchy
-    titles, view = node_titles(h), document["preprocessing"]
+    document = export.document
+    h = export.model.hierarchy
+    titles = node_titles(h)
+    view = document["preprocessing"]
     names = titles if document["outputs"]["scores"] == "nodes" else [titles[v] for v in h.leaf_nodes.tolist()]
     count = {"num_classes": document["head"]["num_outputs"]}
     seen = {}
@@ -326,7 +331,9 @@ def store_calibration(path: str | Path, calibration: Calibration, **parts: Any) 
 
 def _network(document: Mapping[str, Any], tensors: dict[str, Tensor], path: str) -> nn.Module:
     """The network of a document, filled with its weights."""
-    made, view, head = document["architecture"], document["preprocessing"], document["head"]
+    made = document["architecture"]
+    view = document["preprocessing"]
+    head = document["head"]
     ball = from_dict(HeadConfig, head.get("layer", {})).ball
     if made["kind"] == "train":
         if not any(len(tensor) == head["num_outputs"] for tensor in tensors.values() if tensor.ndim):
@@ -352,5 +359,6 @@ def image_view(view: Mapping[str, Any]) -> Callable[[Any], Tensor]:
     """From a PIL image to the tensor that a model sees, by the preprocessing of a document."""
     t = optional("torchvision.transforms", "Transforming images")
     resize = t.Resize(view["resize"], interpolation=t.InterpolationMode(view["interpolation"]))
-    cut, normalize = t.CenterCrop(view["size"]), t.Normalize(view["mean"], view["std"])
+    cut = t.CenterCrop(view["size"])
+    normalize = t.Normalize(view["mean"], view["std"])
     return t.Compose([as_rgb, resize, cut, t.ToTensor(), normalize])

@@ -83,7 +83,9 @@ class ImageList:
         )
         start = 0
         for opened in loader:
-            names, whole, broken = [], [], []
+            names = []
+            whole = []
+            broken = []
             for at, image in enumerate(opened, start):
                 if isinstance(image, Tensor):
                     names.append(self.names[at])
@@ -270,7 +272,8 @@ def _stored(folder: Path) -> FeatureRows:
     store = FeatureStore(folder)
     parts = []
     for split in store.counts:
-        start, names = 0, store.names(split)
+        start = 0
+        names = store.names(split)
         for x in store.shards(split):
             parts.append((names[start : start + len(x)], x))
             start += len(x)

@@ -88,7 +88,8 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
 def hierarchy_document(h: Hierarchy) -> dict[str, Any]:
     """The nodes in node order with their parents, and the node of each label."""
     places = {node: v for v, node in enumerate(h.nodes)}
-    parents, ranks = [[places[p] for p in h.parents(node)] for node in h.nodes], h.ranks or [""] * h.num_nodes
+    parents = [[places[p] for p in h.parents(node)] for node in h.nodes]
+    ranks = h.ranks or [""] * h.num_nodes
     nodes: list[dict[str, Any]] = [
         {"id": node, "name": h.name(node), "parents": up, "level": int(level), "rank": rank}
         for node, up, level, rank in zip(h.nodes, parents, h.depths, ranks, strict=True)
@@ -171,7 +172,8 @@ def export_page(
     about["input"] |= {**export.document["input"], "shape": export.document["input"]["shape"][1:]}
     about["input"]["preprocessing"] = view
     about["kinds"] = [export.document["input"]["name"]]  # an encoder of texts stays behind
-    tree, listed = hierarchy_document(export.model.hierarchy), [s.about for s in shown]
+    tree = hierarchy_document(export.model.hierarchy)
+    listed = [s.about for s in shown]
     contents = [
         s.content if isinstance(s.content, list) else f"data:image/png;base64,{_text(s.content)}"
         for s in shown

@@ -156,8 +156,12 @@ class Predictions:
         """One document per sample, in the order given; a broken image has its reason as "error"."""
         reasons = {b.place: b for b in self.broken}
         single = self.answers if self.answers.nodes.dim() == 1 else common_ancestors(self.answers)
-        answers, paths, sets = single.columns(), single.paths, self._sets()
-        ids, names, probabilities = self.leaves.ids, self.leaves.names, self.leaves.probabilities.tolist()
+        answers = single.columns()
+        paths = single.paths
+        sets = self._sets()
+        ids = self.leaves.ids
+        names = self.leaves.names
+        probabilities = self.leaves.probabilities.tolist()
         row = 0
         for place in range(self.start, self.start + len(self) + len(reasons)):
             if place in reasons:
@@ -254,7 +258,9 @@ class Predictor:
         device: str | torch.device = "cpu",
         calibration: str | Path | None = None,
     ) -> None:
-        self.run, self.checkpoint, self.device = run, checkpoint, torch.device(device)
+        self.run = run
+        self.checkpoint = checkpoint
+        self.device = torch.device(device)
         self._calibrated_by = calibration
         self._has_calibration = calibration is not None or (run.folder / CALIBRATION).is_file()
         self.hierarchy = run.hierarchy
@@ -262,7 +268,8 @@ class Predictor:
         if trained and checkpoint is not None:
             raise ConfigError(f"checkpoint belongs to probes: {run.folder} was trained end to end.")
         self.model = load_trained(run, str(device)) if trained else load_probe(run)
-        self.loss, self._calibrate = self.model.loss, f"hace calibrate {run.folder}"
+        self.loss = self.model.loss
+        self._calibrate = f"hace calibrate {run.folder}"
 
     @classmethod
     def from_run(
@@ -327,7 +334,8 @@ class Predictor:
         Raises:
             DataError: Images that cannot be read, listed; features that do not fit.
         """
-        chosen, how = None if subset is None else list(subset), None if groups is None else pool
+        chosen = None if subset is None else list(subset)
+        how = None if groups is None else pool
         asked = Question(top_k, threshold, level, chosen, accuracy, of, how, prior, nodes)
         if groups is not None:
             predictions = self.pooled(
@@ -360,7 +368,8 @@ class Predictor:
             batch_size: Samples at once.
             workers: Processes that read images; 0: this one.
         """
-        given, asked = self.inputs(inputs), question or Question()
+        given = self.inputs(inputs)
+        asked = question or Question()
         require("batch_size", batch_size, "at least 1", batch_size is None or batch_size >= 1)
         require("workers", workers, "0 or more", workers >= 0)
         self.decide(self.nothing(), asked)  # what does not fit the hierarchy shows before any image is read
@@ -408,10 +417,14 @@ class Predictor:
         """One answer per group, in the order of their first samples; broken images are left out of theirs."""
         names, place = group_places(groups, len(given))
         self.decide(self.nothing(), asked)
-        readable, scores, lost, start = [], [], [], 0
+        readable = []
+        scores = []
+        lost = []
+        start = 0
         for names_of_batch, z, broken in self._outputs(given, batch_size, workers):
             scores.append(self._scores(z, asked).data)
-            size, out = len(names_of_batch) + len(broken), {b.place for b in broken}
+            size = len(names_of_batch) + len(broken)
+            out = {b.place for b in broken}
             readable += [i for i in range(start, start + size) if i not in out]
             lost += broken
             start += size
@@ -449,7 +462,8 @@ class Predictor:
         """
         step = progress(len(given), 0) if progress is not None else lambda count: None
         view = ScoreView(self.loss, self.hierarchy, temperature=1.0)
-        scores, broken = [view(self.nothing())], []
+        scores = [view(self.nothing())]
+        broken = []
         for _, z, unread in self._outputs(given, None, 0):
             scores.append(view(z))
             broken += unread
@@ -478,7 +492,8 @@ class Predictor:
         self, scores: Scores, asked: Question, places: np.ndarray | None = None
     ) -> tuple[Decisions, Decisions]:
         """The best leaves and the answers from raw scores; ``places``: the number of each sample's group."""
-        h, guarantee = self.hierarchy, self.threshold_for(asked)
+        h = self.hierarchy
+        guarantee = self.threshold_for(asked)
         choices = h.num_leaves if asked.subset is None else len(subset_leaves(h, asked.subset))
         temperature = self.temperature or 1.0
         if asked.pool is not None:  # that of groups acts on pooled scores
@@ -564,7 +579,9 @@ class ExportedPredictor(Predictor):
     """
 
     def __init__(self, path: str | Path, calibration: str | Path | None = None) -> None:
-        self.path, self.program, self._calibrated_by = Path(path), open_program(path), calibration
+        self.path = Path(path)
+        self.program = open_program(path)
+        self._calibrated_by = calibration
         self.device = torch.device("cpu")
         self.document = self.program.document
         self._has_calibration = calibration is not None or self.document["calibration"] is not None

@@ -65,7 +65,8 @@ def make_app(
 ) -> FastAPI:
     """The page and the API of a model; ``hosts``: names it answers to, against sites that point a name of theirs at it."""
     limits = limits or Limits()
-    about, tree = model_document(predictor), hierarchy_document(predictor.hierarchy)
+    about = model_document(predictor)
+    tree = hierarchy_document(predictor.hierarchy)
     if about["kinds"] != ["features"]:
         _ = predictor.vision  # its model loads here, not with the first request
     batcher = Batcher(predictor, limits)
@@ -82,7 +83,8 @@ def make_app(
         if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
             raise HTTPException(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
 
-    assets, guarded = templates(PACKAGE), [Depends(allowed)]
+    assets = templates(PACKAGE)
+    guarded = [Depends(allowed)]
     schema = json.loads(assets.globals["asset"]("api.json"))
     problem = {"application/json": {"schema": schema["Problem"]}}
     refused: Any = {code: {"description": why, "content": problem} for code, why in schema["Refused"].items()}

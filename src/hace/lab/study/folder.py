@@ -29,7 +29,9 @@ from hace.lab.study.survey import Survey
 from hace.settings import fits, from_dict, in_words
 
 STUDY_FORMAT = 2
-STUDY, FAILURES, RUNS = "study.json", "failures.json", "runs"
+STUDY = "study.json"
+FAILURES = "failures.json"
+RUNS = "runs"
 # The types of what study.json holds, and of what it holds for each dataset.
 _STUDY: dict[str, Any] = {
     "preset": str,
@@ -284,7 +286,8 @@ def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
         before, after = (study.sets.get(place, {}).get("fingerprint", "none")[:12] for study in (old, new))
         if before != after:
             changes.append(f"data {place[0]}: fingerprint {before} -> {after}")
-    ours, theirs = _deciding(old), _deciding(new)
+    ours = _deciding(old)
+    theirs = _deciding(new)
     changes += _only_in("gone", ours, theirs)
     changes += _only_in("new", theirs, ours)
     for key in ours:

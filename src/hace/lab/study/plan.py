@@ -105,7 +105,8 @@ class Choices(Config):
 
     def changed(self) -> dict[str, Any]:
         """What differs from the defaults, but for the data: the "choices" of study.json."""
-        document, defaults = self.to_dict(), Choices().to_dict()
+        document = self.to_dict()
+        defaults = Choices().to_dict()
         return {k: document[k] for k, v in defaults.items() if k not in _DATA and document[k] != v}
 
     def command(self, preset: str) -> str:

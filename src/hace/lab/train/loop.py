@@ -237,12 +237,15 @@ class Training:
 
     def rate(self, step: int) -> float:
         """The learning rate of a step."""
-        c, epoch = self.config, len(self.sizes)
+        c = self.config
+        epoch = len(self.sizes)
         return c.lr * schedule_factor(c.schedule, step, c.epochs * epoch, c.warmup_epochs * epoch)
 
     def advance(self, x: Tensor, y: Tensor) -> bool:
         """One step of the optimiser on this process's share of a batch; whether it is time to :meth:`flush_metrics`."""
-        config, group, size = self.config, self.group, self.sizes[self.batch]
+        config = self.config
+        group = self.group
+        size = self.sizes[self.batch]
         counts = counted(size, group.rank, group.world) > 0
         torch.manual_seed(step_seed(config.seed, self.step, group.rank))  # of mixing, dropout, depth
         x, y = self._mix(x, y)
@@ -268,7 +271,8 @@ class Training:
         self.scaler.update()
         if self.average is not None:
             update_average(self.average, self.model, config.ema_decay, self.step)
-        self.step, self.batch = self.step + 1, self.batch + 1
+        self.step = self.step + 1
+        self.batch = self.batch + 1
         self._pending.append(sums)
         enough = STEPS_PER_LOOK.get(group.device.type, STEPS_PER_LOOK_ELSEWHERE)
         return len(self._pending) >= enough or self.batch == len(self.sizes)
@@ -281,7 +285,8 @@ class Training:
         for i, (loss, correct, count) in enumerate(rows):
             if not np.isfinite(loss):
                 raise DivergedError(self.epoch + 1, first + i + 1, self.rate(first + i))
-            self.loss_sum, self.correct = self.loss_sum + loss, self.correct + correct
+            self.loss_sum = self.loss_sum + loss
+            self.correct = self.correct + correct
             self.counted += count
             self.samples += self.sizes[self.batch - len(rows) + i]
         self._pending.clear()
@@ -290,7 +295,8 @@ class Training:
 
     def tick(self) -> float:
         """Seconds since the last tick, which are added to the run's."""
-        before, self._clock = self._clock, time.monotonic()
+        before = self._clock
+        self._clock = time.monotonic()
         self.seconds += self._clock - before
         return self._clock - before
 

@@ -207,8 +207,10 @@ def _restore(training: Training, log: RunLog, resume: bool) -> None:
 def _train(training: Training, log: RunLog, stop: SignalFlag, progress: Start | None) -> None:
     """Do the epochs that are left, and save what they end with until the evaluation is done."""
     log.begin(training)
-    config, each = training.config, len(training.task.train)
-    total, done = config.epochs * each, training.epoch * each + training.samples
+    config = training.config
+    each = len(training.task.train)
+    total = config.epochs * each
+    done = training.epoch * each + training.samples
     advance = progress(total, done) if progress else None
     while training.epoch < config.epochs:
         training.tick()
@@ -274,7 +276,8 @@ def _own_random_numbers(device: torch.device) -> Iterator[None]:
     cudnn = torch.backends.cudnn
     before = cudnn.benchmark, cudnn.deterministic
     # Not by cudnn.flags(): it resets what it is not given, and without `enabled=True` it turns cuDNN off.
-    cudnn.benchmark, cudnn.deterministic = False, True
+    cudnn.benchmark = False
+    cudnn.deterministic = True
     try:
         with torch.random.fork_rng(devices):
             yield
@@ -302,13 +305,16 @@ class RunLog:
         say: Say,
         report: Report | None,
     ) -> None:
-        self.config, self.writer, self.say = config, writer, say
+        self.config = config
+        self.writer = writer
+        self.say = say
         self._folder = folder / CHECKPOINTS
         run = config.identity(data.fingerprint)
         self._about = {"format": _FORMAT, "run": run, "hierarchy": data.hierarchy}
         self._report = report
         self._board: Any = None
-        self._saved, self._saved_step = time.monotonic(), 0
+        self._saved = time.monotonic()
+        self._saved_step = 0
 
     def tidy(self) -> None:
         """Remove the checkpoints of a finished run that was killed before it could; say that a diverged one is over."""
@@ -353,7 +359,8 @@ class RunLog:
 
     def save(self, training: Training) -> None:
         """Write a checkpoint and remove the oldest, unless weights are not finite: the last one is always good."""
-        self._saved, self._saved_step = time.monotonic(), training.step
+        self._saved = time.monotonic()
+        self._saved_step = training.step
         if self.writer is None or not training.finite():
             return
         buffer = io.BytesIO()

@@ -80,7 +80,8 @@ def best_columns(z: Tensor, k: int) -> tuple[Tensor, Tensor] | None:
     if not 1 <= k <= min(_MOST_BEST, z.shape[1]) or not kernel_supports(z, gradient=False):
         return None
     z = z.contiguous()
-    columns, top = torch.empty(len(z), k, dtype=torch.long), torch.empty(len(z))
+    columns = torch.empty(len(z), k, dtype=torch.long)
+    top = torch.empty(len(z))
     extension.module.best_columns(
         z.data_ptr(), *z.shape, k, columns.data_ptr(), top.data_ptr(), torch.get_num_threads()
     )

@@ -30,7 +30,8 @@ except ImportError as error:  # no compiler at install time
 if module is not None and getattr(module, "interface", 1) != _INTERFACE:
     module, _reason = None, "built from other source; install the package again"
 if module is not None and torch_internals.missing:
-    module, _reason = None, f"cannot check tensors with torch {torch.__version__} ({torch_internals.missing})"
+    module = None
+    _reason = f"cannot check tensors with torch {torch.__version__} ({torch_internals.missing})"
 
 switched_on = os.environ.get("HACE_KERNEL", "1") != "0"
 

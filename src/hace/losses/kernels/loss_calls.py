@@ -16,7 +16,10 @@ from hace.losses.kernels import extension
 from hace.losses.kernels.extension import address
 from hace.losses.kernels.torch_internals import SingleLevelFunction, compiling
 
-SOFT_LABELS, SIMILARITY, EXPECTED = 0, 1, 2  # kinds of losses of distances
+# Kinds of losses of distances, as the kernel numbers them.
+SOFT_LABELS = 0
+SIMILARITY = 1
+EXPECTED = 2
 _REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
 
 _SCALAR = torch.empty((), dtype=torch.float32, device="cpu")  # to make others like it, in half the time
@@ -117,7 +120,8 @@ class _KernelLoss(SingleLevelFunction):
             grad = _differentiable_gradient(ctx)
             return grad * (by[:, None] if by.ndim else by), None, None, None, None, None
         # The gradient was made with the loss. It is handed over once, and recomputed if the graph is used twice.
-        grad, ctx.grad = ctx.grad, None
+        grad = ctx.grad
+        ctx.grad = None
         if grad is None:
             grad = _gradient_again(ctx)
         if not _are_ones(by):

@@ -14,7 +14,10 @@ from hace.losses.kernels import extension
 from hace.losses.kernels.extension import kernel_supports
 from hace.losses.kernels.torch_internals import compiling
 
-_DOWN, _CENTRED, _UP = 0, 1, 2  # passes of path sums
+# Passes of path sums, as the kernel numbers them.
+_DOWN = 0
+_CENTRED = 1
+_UP = 2
 
 
 class Tree(NamedTuple):
@@ -50,7 +53,9 @@ def path_sums(z: Tensor, tree: Tree, centred: bool, in_torch: Callable[[Tensor],
 class _PathSums(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x: Tensor, tree: Tree, way: int, in_torch: Callable[[Tensor], Tensor]) -> Tensor:  # type: ignore[override]
-        ctx.tree, ctx.way, ctx.in_torch = tree, way, in_torch
+        ctx.tree = tree
+        ctx.way = way
+        ctx.in_torch = in_torch
         return _compute(x, tree, way)
 
     @staticmethod
@@ -69,7 +74,8 @@ class _PathSums(torch.autograd.Function):
 
 def _compute(x: Tensor, tree: Tree, way: int) -> Tensor:
     x = x.detach().contiguous()
-    nodes, classes = len(tree.level), len(tree.label)
+    nodes = len(tree.level)
+    classes = len(tree.label)
     out = x.new_empty(len(x), nodes if way == _UP else classes)
     extension.module.path_sums(
         *(x.data_ptr(), len(x), out.data_ptr(), nodes, classes, tree.level.data_ptr(), tree.label.data_ptr()),
