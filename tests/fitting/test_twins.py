@@ -49,6 +49,21 @@ def test_copies_are_found_and_nothing_else() -> None:
     assert sum(map(len, homes)) == len(set.union(*homes))
 
 
+def test_splits_of_the_user_that_cut_copies_are_told() -> None:
+    copied = with_copies(samples())
+    place = near_copies(copied)
+    names = np.array(["train", "validation", "test", "train"])[np.arange(len(copied)) % 4]
+    trained = set(place[names == "train"].tolist())
+    twins = {part: sum(place[i] in trained for i in np.flatnonzero(names == part)) for part in set(names)}
+    note = together(replace(copied, split=names)).notes[0]
+    for part, called in (("validation", "val"), ("test", "test")):
+        assert twins[part] > 0
+        assert f"{twins[part]} of your 120 {called} samples have one in training" in note
+    assert "splits keep them together" not in note
+    whole = np.array(["train", "test"])[place % 2]
+    assert "splits keep them together" in together(replace(copied, split=whole)).notes[0]
+
+
 def test_copies_in_training_flatter_and_kept_together_they_do_not() -> None:
     """Noise that nothing can learn: what is right beyond chance was copied."""
     rng = np.random.default_rng(0)

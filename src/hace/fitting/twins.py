@@ -20,10 +20,12 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
+from hace.data.splitting import split_name
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.fitting.inputs import Given
 from hace.fitting.large import shortened
+from hace.fitting.splits import CALIBRATION, TEST, TRAIN
 from hace.hierarchy.assembly import IntArray
 from hace.linear.features import RowsOnDisk
 
@@ -85,9 +87,9 @@ def together(given: Given) -> Together:
     notes = []
     copies = int((np.bincount(place)[place] > 1).sum())
     if copies:
-        notes.append(
-            f"{copies:,} of {len(given):,} samples are near-copies of another; splits keep them together."
-        )
+        across = _copies_in_training(given.split, place)
+        told = "; ".join(across) or "splits keep them together"
+        notes.append(f"{copies:,} of {len(given):,} samples are near-copies of another; {told}.")
     notes += _two_labels(given, place)
     if given.groups is not None:
         joined = joined_groups(given.groups, place)
@@ -193,6 +195,24 @@ def times(paths: Sequence[Path]) -> np.ndarray:
             groups[i] = f"{camera} {datetime.fromtimestamp(seconds):%Y-%m-%d %H:%M:%S}"
         before = (camera, seconds, i)
     return groups.astype(str)
+
+
+def _copies_in_training(split: Any, place: IntArray) -> list[str]:
+    """How many samples of splits that the user made have a near-copy in training, where nothing keeps them together."""
+    if split is None:
+        return []
+    names = np.array([split_name(str(name)) for name in split])
+    trained = np.isin(place, place[names == TRAIN])
+    said = []
+    for part in (CALIBRATION, TEST):
+        own = names == part
+        twins = int((own & trained).sum())
+        if twins:
+            what = "guarantees calibrated" if part == CALIBRATION else "accuracy"
+            said.append(
+                f"{twins:,} of your {own.sum():,} {part} samples have one in training, so {what} on them flatters the model"
+            )
+    return said
 
 
 def _two_labels(given: Given, place: IntArray) -> list[str]:

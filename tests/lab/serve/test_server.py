@@ -51,7 +51,7 @@ def png(size: tuple[int, int] = (40, 33), seed: int = 0, form: str = "PNG") -> b
     return file.getvalue()
 
 
-PHOTO = {"content": png(), "headers": {"Content-Type": "image/png"}}
+PHOTO: dict[str, Any] = {"content": png(), "headers": {"Content-Type": "image/png"}}
 ODD_QUERIES = (
     "",
     "?top_k=-1",
@@ -393,6 +393,75 @@ def test_decoding_ends_with_the_request_it_was_for(
         assert client.post("/predict", files=files).status_code == 503
         time.sleep(1)
         assert len(read) < 20
+
+
+def test_decoding_ends_when_the_client_goes_away(
+    predictor: Predictor, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    from hace.lab.serve import requests
+
+    read: list[str] = []
+    first, gate = threading.Event(), threading.Event()
+    real = requests.read_image
+
+    def held(name: str, **options: Any) -> Any:
+        read.append(name)
+        first.set()
+        gate.wait(30)
+        return real(name, **options)
+
+    monkeypatch.setattr(requests, "read_image", held)
+    address = serve(make_app(predictor))
+    host, port = address.removeprefix("http://").strip("/").split(":")
+    asked = httpx.Request(
+        "POST", f"{address}predict", files=[("files", (f"{i}.png", png())) for i in range(40)]
+    )
+    head = "".join(f"{name}: {value}\r\n" for name, value in asked.headers.items())
+    with socket.create_connection((host, int(port)), timeout=30) as given_up:
+        given_up.sendall(f"POST /predict HTTP/1.1\r\n{head}\r\n".encode() + asked.read())
+        assert first.wait(30)
+    time.sleep(0.5)  # the server notices
+    gate.set()
+    assert httpx.post(f"{address}predict", timeout=60, **PHOTO).status_code == 200
+    time.sleep(0.5)
+    assert len(read) < 10
+
+
+def test_a_small_request_does_not_wait_for_large_ones(
+    predictor: Predictor, serve: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import httpx
+
+    from hace.lab.serve import requests
+
+    read: list[str] = []
+    real = requests.read_image
+
+    def slow(name: str, **options: Any) -> Any:
+        read.append(name)
+        time.sleep(0.05)
+        return real(name, **options)
+
+    monkeypatch.setattr(requests, "read_image", slow)
+    address = serve(make_app(predictor))
+    large = [("files", (f"large {i}.png", png())) for i in range(40)]
+    with ThreadPoolExecutor(8) as pool:
+        replies = [pool.submit(httpx.post, f"{address}predict", files=large, timeout=120) for _ in range(8)]
+        while len(read) < 16:
+            time.sleep(0.01)
+        assert httpx.post(f"{address}predict", timeout=120, **PHOTO).status_code == 200
+        assert read.index("photo") < 200  # of 320
+        assert {reply.result().status_code for reply in replies} == {200}
+
+
+def test_samples_that_wait_have_a_budget(predictor: Predictor) -> None:
+    with TestClient(make_app(predictor, limits=Limits(samples_waiting=3))) as client:
+        for _ in range(2):  # what a request held is free again after it
+            reply = client.post("/predict", **rows_of(predictor, 4))
+            assert (reply.status_code, reply.json()["detail"]) == (503, "Too many samples wait. Try again.")
+            assert client.post("/predict", **rows_of(predictor, 3)).status_code == 200
 
 
 @pytest.mark.parametrize(

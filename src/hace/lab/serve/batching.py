@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
@@ -38,6 +39,7 @@ class Limits:
     seconds: float = 30  # per request, from its first byte to its answer
     header_seconds: float = 10  # from opening a connection to the end of a request's headers
     waiting: int = 128  # requests; one more is answered with 503
+    samples_waiting: int = 2048  # of all requests, decoded for the model; more are answered with 503
     batch: int = 64  # samples after which a batch takes no further request
     batches: int | None = None  # at once; None: what the processors allow
 
@@ -51,6 +53,7 @@ class Job:
     rows: list[Any]
     question: Question
     scores: bool
+    taken: bool = False  # by a worker
     answer: asyncio.Future[list[dict[str, Any]]] = field(
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
@@ -78,6 +81,7 @@ class Batcher:
         self.size = limits.batches or free
         self.threads = ThreadPoolExecutor(self.size, "hace-model")
         self.workers: list[asyncio.Task[None]] = []
+        self.samples = 0  # of all requests that are not answered yet
         self.running_since: dict[int, float] = {}  # worker: when its batch started
         self.check = lru_cache(256)(lambda question: predictor.decide(predictor.nothing(), question))
 
@@ -97,10 +101,23 @@ class Batcher:
             return "no worker is running"
         if self.queue.full():
             return "too many requests wait"
+        if self.samples >= self.limits.samples_waiting:
+            return "too many samples wait"
         longest_allowed = time.monotonic() - self.limits.seconds
         if len(self.running_since) == self.size and max(self.running_since.values()) < longest_allowed:
             return f"every batch takes longer than {self.limits.seconds:g} seconds"
         return None
+
+    @contextmanager
+    def room_for(self, count: int) -> Iterator[None]:
+        """Count samples while they are decoded and wait: small files can hold far more than their bytes."""
+        if self.samples + count > self.limits.samples_waiting:
+            raise OverloadedError("Too many samples wait. Try again.")
+        self.samples += count
+        try:
+            yield
+        finally:
+            self.samples -= count
 
     async def ask(self, job: Job) -> list[dict[str, Any]]:
         """The documents of a request's samples."""
@@ -108,7 +125,12 @@ class Batcher:
             self.queue.put_nowait(job)
         except asyncio.QueueFull:
             raise OverloadedError("Too many requests wait. Try again.") from None
-        return await job.answer
+        try:
+            return await job.answer
+        except asyncio.CancelledError:  # given up: what it holds is free, though it still waits for its turn
+            if not job.taken:
+                job.rows = []
+            raise
 
     async def _work(self, number: int) -> None:
         """Answer requests for ever; whatever goes wrong is the answer of the batch it happened in."""
@@ -118,6 +140,8 @@ class Batcher:
                 while sum(len(job.names) for job in jobs) < self.limits.batch and not self.queue.empty():
                     jobs.append(self.queue.get_nowait())
                 waiting = [job for job in jobs if not job.answer.done()]
+                for job in waiting:
+                    job.taken = True
                 self.running_since[number] = time.monotonic()
                 answers = await asyncio.get_running_loop().run_in_executor(
                     self.threads, self.answers, waiting

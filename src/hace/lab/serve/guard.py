@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 from fastapi import HTTPException
@@ -58,21 +58,23 @@ class Guard:
         if refusal is not None:
             return await request.refuse(*refusal)
         try:
-            await asyncio.wait_for(self.app(scope, request.receive, request.send), self.limits.seconds)
-        except ClientDisconnect:
-            pass  # nobody is left to answer
-        except HTTPException as error:  # raised while the body was read
-            await request.refuse(error.status_code, str(error.detail), error.headers)
-        except asyncio.TimeoutError:
+            answered = await request.answered(self.app(scope, request.receive, request.send))
+            if answered or request.gone.done():
+                return
             if request.arrived:
                 await request.refuse(503, "The answer took too long.", _RETRY)
             else:
                 await request.refuse(408, "The body did not arrive in time.")
+        except ClientDisconnect:
+            pass  # nobody is left to answer
+        except HTTPException as error:  # raised while the body was read
+            await request.refuse(error.status_code, str(error.detail), error.headers)
         except Exception:
             LOG.exception("Unexpected error")
             await request.refuse(500, "Unexpected error in the server; its log has more.")
         finally:
             self.bytes_in_flight -= request.taken
+            request.stop_watching()
 
     def refusal(self, headers: Headers, path: str) -> tuple[int, str] | None:
         """Status and reason if the headers alone rule a request out."""
@@ -108,9 +110,40 @@ class _Request:
         self.taken = 0  # bytes of the body
         self.arrived = False  # all of it
         self.started = False  # the reply
+        self.gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()  # the client
+        self._watch: asyncio.Task[None] | None = None
+
+    async def answered(self, answering: Coroutine[Any, Any, None]) -> bool:
+        """Whether the answer was sent; what makes it is stopped where it takes too long, or nobody waits for it."""
+        task = asyncio.create_task(answering)
+        limit = self._guard.limits.seconds
+        try:
+            await asyncio.wait({task, self.gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            done = task.done()
+            task.cancel()
+            await asyncio.wait({task})
+        if done:
+            task.result()  # an error is the caller's
+        return done
+
+    async def _wait_until_gone(self) -> None:
+        """Notice that the client went away."""
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self.gone.done():
+            self.gone.set_result(None)
+
+    def stop_watching(self) -> None:
+        """Stop looking whether the client is still there."""
+        if self._watch is not None:
+            self._watch.cancel()
 
     async def receive(self) -> Any:
         """The next part of the body, counted."""
+        if self._watch is not None:  # all of it arrived
+            await asyncio.shield(self.gone)
+            return {"type": "http.disconnect"}
         message = await self._receive()
         count = len(message.get("body", b""))
         self._guard.admit(count)
@@ -118,6 +151,8 @@ class _Request:
         self.arrived = self.arrived or not message.get("more_body", False)
         if self.taken > self._guard.limits.megabytes * 1e6:
             raise HTTPException(413, self._guard.too_large)
+        if self.arrived and message["type"] == "http.request":
+            self._watch = asyncio.create_task(self._wait_until_gone())
         return message
 
     async def send(self, message: Any) -> None:

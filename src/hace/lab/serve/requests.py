@@ -6,7 +6,6 @@ import asyncio
 import base64
 import binascii
 import io
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -128,26 +127,26 @@ async def decode(
 ) -> list[Any]:
     """Each sample as the model takes it, or the DataError that says why not.
 
-    A request that is given up stops between two samples: a thread cannot be interrupted.
+    Requests take turns after every image, so that a small one need not wait for large ones. One that is given up stops there:
+    a thread cannot be interrupted.
     """
-    given_up = threading.Event()
+    if kind == "images":
+        async with decoders:
+            await asyncio.to_thread(check_pixels, given, limits)
+    turn = 1 if kind == "images" else len(given)
+    rows: list[Any] = []
+    for first in range(0, len(given), turn):
+        async with decoders:
+            rows += await asyncio.to_thread(_read, predictor, kind, given[first : first + turn])
+    return rows
 
-    def all_samples() -> list[Any]:
-        if kind == "images":
-            check_pixels(given, limits)
-        rows: list[Any] = []
-        for name, value in given:
-            if given_up.is_set():
-                break
-            try:
-                rows.append(READERS[kind](predictor, name, value))
-            except DataError as error:
-                rows.append(error)
-        return rows
 
-    async with decoders:
+def _read(predictor: Predictor, kind: str, given: Sequence[tuple[str, Any]]) -> list[Any]:
+    """Some samples of a request."""
+    rows: list[Any] = []
+    for name, value in given:
         try:
-            return await asyncio.to_thread(all_samples)
-        except asyncio.CancelledError:
-            given_up.set()
-            raise
+            rows.append(READERS[kind](predictor, name, value))
+        except DataError as error:
+            rows.append(error)
+    return rows

@@ -169,11 +169,12 @@ def make_app(
             raise HTTPException(413 if given else 422, said)
         question = options.question()
         batcher.check(question)
-        rows = await decode(predictor, kind, given, limits, decoders)
-        readable = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
-        names = [given[i][0] for i in readable]
-        job = Job(kind, names, [rows[i] for i in readable], question, options.scores)
-        answers = iter(await batcher.ask(job) if readable else ())
+        with batcher.room_for(len(given)):
+            rows = await decode(predictor, kind, given, limits, decoders)
+            readable = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
+            names = [given[i][0] for i in readable]
+            job = Job(kind, names, [rows[i] for i in readable], question, options.scores)
+            answers = iter(await batcher.ask(job) if readable else ())
         documents = [
             {"sample": name, "error": str(row)} if isinstance(row, DataError) else next(answers)
             for (name, _), row in zip(given, rows, strict=True)
