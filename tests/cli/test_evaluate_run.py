@@ -255,7 +255,7 @@ def test_options_that_do_not_go_together(
     message = refused(capsys, run, "--scores", "z.npy", "--labels", "y.npy", "--no-root-node")
     assert "--scores must come without RUN. Leave one of them out." in message
     assert "--no-root-node must come with --hierarchy." in message
-    assert "There is no 'nowhere'" in refused(capsys, "nowhere")
+    assert "nowhere does not exist." in refused(capsys, "nowhere")
     assert "--scores must come with --hierarchy." in refused(capsys, "--scores", "z.npy", "--labels", "y.npy")
     given = ("--hierarchy", files / "tree.json", "--scores", "z.npy", "--labels", "y.npy")
     assert "--split must come with RUN." in refused(capsys, *given, "--split", "test")

@@ -146,7 +146,7 @@ BAD = [
     (["birds.csv", "--out", "birds.pt"], "--out must end in .hace"),
     (["birds.csv", "--out", "no/such/birds.hace"], "the folder .*no/such does not exist"),
     (["birds.csv", "--page", "no/such/birds.html"], "--page must be in a folder that exists"),
-    (["nothing.csv"], "There is no nothing.csv"),
+    (["nothing.csv"], "nothing.csv does not exist"),
     (["birds.csv", "--label", "specis"], "label must be a column of birds.csv.*Did you mean 'species'"),
     (["birds.csv", "--model", "resnet18"], "model and checkpoint must come with photos or texts"),
     (["birds.csv", "--hierarchy", "tree.csv"], "240 of 360 are not; the first is 'common gull'"),

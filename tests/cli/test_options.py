@@ -120,7 +120,14 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
             "study x --features a.npz --data-root b --hierarchy t",
             "--hierarchy must be NAME=PATH unless there is one dataset.",
         ),
-        ("features --data photos --out f", "--data must come with --model."),
+        ("features --data photos --out f", "--data must come with --model. Add one, such as --model resnet50."),
+        (
+            "features --data tests --model resnet18 --out f",
+            "The dataset must be a name, such as 'folders'. Got the path 'tests'. "
+            "Give folders with --data-root tests (load_dataset('folders', 'tests')).",
+        ),
+        ("train --loss hacee --out o", "loss.name must be one of cross_entropy, "),
+        ("serve nowhere", "nowhere does not exist. Give a run that `hace probe` or `hace train` wrote."),
         ("serve", "hace serve must have a RUN, or --demo. Got neither."),
         ("evaluate", "hace evaluate must have a RUN, --scores or --answers. Got none of them."),
         ("calibrate", "hace calibrate must have a RUN, or --hierarchy, --scores and --labels. Got neither."),

@@ -534,7 +534,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
     (tmp_path / "empty").mkdir()
     (tmp_path / "empty" / "notes.txt").write_text("")
     assert "holds no image, at any depth" in refused(capsys, run, tmp_path / "empty")
-    assert "There is no " in refused(capsys, run, tmp_path / "gone.png")
+    assert "does not exist" in refused(capsys, run, tmp_path / "gone.png")
     message = refused(capsys, run, place / "probe", str(place / "images"))
     assert f"INPUT must be images. Got the run {place / 'probe'}: ask one run at a time." in message
     message = refused(capsys, place / "probe", place / "images", str(place / "F"))

@@ -210,7 +210,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
         "'m3' must hold numbers. 1 of 360 are not; the first is 'tall' in row 359",
     ),
     ({"data": table().assign(genus=[None] + ["Larus"] * 359)}, "gaps only at its end"),
-    ({"data": "no-such.csv"}, "There is no no-such.csv"),
+    ({"data": "no-such.csv"}, "no-such.csv does not exist"),
     ({"data": 3}, "Data must be one of these: .*Got int"),
 ]
 
@@ -231,7 +231,7 @@ def test_new_data_must_have_the_features_of_the_training(tmp_path: Path) -> None
     assert model.predict(shuffled).equals(model.predict(NEW))
     with pytest.raises(ConfigError, match=r"path must end in \.hace"):
         model.save(tmp_path / "birds.pt")
-    with pytest.raises(FormatError, match="There is no file"):
+    with pytest.raises(FormatError, match="does not exist"):
         hace.load(tmp_path / "birds.hace")
     model.classifier.save(tmp_path / "clf.hace")
     with pytest.raises(FormatError, match=r"HACEClassifier.load"):

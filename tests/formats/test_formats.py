@@ -447,7 +447,7 @@ def test_writes_by_suffix_and_by_name(name: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "name", "words"),
     [
-        ("tree.txt", None, r"tree.txt: the suffix must be one of .json, .csv.*or pass format="),
+        ("tree.txt", None, r"tree.txt: the suffix must be one of .json, .csv.*Or pass format="),
         ("tree.obo", None, r"tree.obo: the suffix must be one of"),
         ("tree.json", "jsn", "format must be one of 'json', 'csv', .* Got 'jsn'. Did you mean 'json'"),
         ("tree.json", "obo", "format must be one of 'json', 'csv', .* Got 'obo'"),

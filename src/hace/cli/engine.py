@@ -41,10 +41,15 @@ class With:
     """An option that is used only together with one of these: `With("--scores", "--outputs paths")`.
 
     Conditions on options that a command does not have are left out, so that commands can share options.
+
+    Args:
+        conditions: Options, each alone or with a value.
+        example: What to add to the command, where the conditions do not say it.
     """
 
-    def __init__(self, *conditions: str) -> None:
+    def __init__(self, *conditions: str, example: str = "") -> None:
         self.conditions = conditions
+        self.remedy = f" Add one, such as {example}." if example else ""
 
 
 class Without:
@@ -242,7 +247,7 @@ def _unused_options(arguments: Any) -> Iterator[str]:
             conditions = [c for c in getattr(rule, "conditions", ()) if c.split()[0] in known]
             true = [condition for condition in conditions if _holds(known, condition)]
             if isinstance(rule, With) and not true:
-                yield f"{_typed(argument)} must come with {' or '.join(conditions)}."
+                yield f"{_typed(argument)} must come with {' or '.join(conditions)}.{rule.remedy}"
             if isinstance(rule, Without) and true:
                 yield f"{_typed(argument)} must come without {true[0]}. Leave one of them out."
 

@@ -339,7 +339,7 @@ class Asked:
         if Path(run).is_file():
             return self.of_model(run)
         if not Path(run).is_dir():
-            raise ConfigError(f"RUN must be a run directory or the file of a model. There is no {run!r}.")
+            raise ConfigError(f"RUN must be a run directory or a model file. {run} does not exist.")
         root = self.samples.data_root
         split = self.samples.split
         first = rescored(run, root=root, split=split, **self.samples.options)

@@ -10,17 +10,17 @@ from hace.cli.engine import With, Without, more
 from hace.cli.options import DataOptions, Device
 from hace.errors import ConfigError, DataError, amount
 
-_IMAGES = With("--model")
-_TEXTS = With("--text")
+_IMAGES = With("--model", example="--model resnet50")
+_TEXTS = With("--text", example="--text titles.csv")
 
 
 def features(
     *,
     out: Path,
     data: Annotated[str | None, _IMAGES, Without("--text")] = None,
-    model: Annotated[str | None, With("--data")] = None,
+    model: Annotated[str | None, With("--data", example="--data folders --data-root photos")] = None,
     dataset: DataOptions = DataOptions(),
-    text: Annotated[Path | None, With("--encoder")] = None,
+    text: Annotated[Path | None, With("--encoder", example="--encoder minilm")] = None,
     encoder: Annotated[str | None, _TEXTS] = None,
     column: Annotated[str, _TEXTS] = "text",
     checkpoint: Path | None = None,

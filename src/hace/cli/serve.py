@@ -114,5 +114,6 @@ def sample_buttons(run: str, samples: Path | None, data_root: Path | None) -> li
     try:
         return run_samples(run, data_root)
     except HaceError as error:
-        print(f"hace: no samples as buttons: {error}", file=sys.stderr)
+        if os.path.exists(run):  # otherwise the model is missing, which is said next
+            print(f"hace: no samples as buttons: {error}", file=sys.stderr)
         return []

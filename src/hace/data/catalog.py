@@ -65,6 +65,18 @@ DATASETS: dict[str, DatasetKind] = {
 }
 
 
+def given_path(path: str) -> str:
+    """The rule, the value and the remedy for a path in place of the name of a dataset."""
+    suffix = os.path.splitext(path)[1].lower()
+    name = (
+        "folders" if os.path.isdir(path) else "features" if suffix in (".npz", ".safetensors") else "manifest"
+    )
+    return (
+        f"must be a name, such as {name!r}. Got the path {path!r}. "
+        f"Give {name} with --data-root {path} (load_dataset({name!r}, {path!r}))."
+    )
+
+
 def load_dataset(
     name: str,
     root: str | os.PathLike[str] | None = None,
@@ -101,6 +113,8 @@ def load_dataset(
         train: 500 samples, 50 to 50 per class
         test: 200 samples, 20 to 20 per class
     """
+    if isinstance(name, str) and name not in DATASETS and os.path.exists(name):
+        raise ConfigError(f"The dataset {given_path(name)}")
     check_choice("The dataset", name, DATASETS)
     kind = DATASETS[name]
     reader = {option: options.pop(option) for option in [*options] if option not in kind.options}

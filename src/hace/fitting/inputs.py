@@ -132,7 +132,7 @@ def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | Non
         columns: what columns mean.
     """
     if isinstance(data, (str, Path)) and not Path(data).exists():
-        raise FormatError(f"There is no {data}. Give a file or a folder that exists.")
+        raise FormatError(f"{data} does not exist. Give a file or folder that does.")
     kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
     if kind is None:
         raise ConfigError(_not_data(data))

@@ -317,7 +317,7 @@ def load(path: str | Path) -> Model:
         path: such as "birds.hace".
     """
     if not Path(path).is_file():
-        raise FormatError(f"There is no file {path}. Give a file that Model.save or `hace fit` wrote.")
+        raise FormatError(f"{path} does not exist. Give a file that Model.save or `hace fit` wrote.")
     tensors, metadata = read_safetensors(path)
     document = parse_document(metadata.get(DOCUMENT), str(path))
     if _PART not in document:

@@ -367,7 +367,9 @@ def write_hierarchy(hierarchy: Hierarchy, path: str | os.PathLike[str], format: 
         format = _suffix_format(name) or ""
         known = [suffix for kind in FORMATS.values() if kind.render for suffix in kind.suffixes]
         if not set(FORMATS[format].suffixes if format else ()) & set(known):
-            raise ConfigError(f"{name}: the suffix must be one of {', '.join(known)}, or pass format=...")
+            raise ConfigError(
+                f"{name}: the suffix must be one of {', '.join(known)}. Or pass format= (--to)."
+            )
     text = render_hierarchy(hierarchy, format)
     try:
         with atomic_path(Path(path)) as temporary:

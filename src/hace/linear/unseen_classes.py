@@ -114,7 +114,7 @@ def draw_classes(h: Hierarchy, count: float, seed: int, *, groups: bool = False)
             gone |= below
     if not gone or (len(gone) < wanted and not groups):
         raise DataError(
-            f"leave_out must be a number of classes that leaves each a listed sister. Got {count:g}; {len(gone)} can go."
+            f"leave_out must be at most {len(gone)} here: every class left out needs a listed sister. Got {count:g}."
         )
     return [c for c in h.leaves if c in gone]
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from numbers import Real
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from hace.data import DATASETS
+from hace.data.catalog import given_path
 from hace.errors import ConfigError, HaceError, nearest
 from hace.files.writing import sha256
 from hace.hierarchy import Hierarchy
@@ -154,7 +156,10 @@ class LossConfig(Config):
         for parameter in parameters:
             key, _, value = parameter.partition("=")
             options[key] = _parsed_value(value)
-        return cls(name, options)
+        try:
+            return cls(name, options)
+        except ConfigError as error:
+            raise ConfigError([f"loss.{problem}" for problem in error.problems]) from None
 
     @property
     def text(self) -> str:
@@ -189,6 +194,8 @@ def _unknown(
     """What is wrong with a name, or with the options beside it."""
     name = config.name
     if name not in names:
+        if isinstance(config, DataConfig) and isinstance(name, str) and os.path.exists(name):
+            return [f"name {given_path(name)}"]
         return [f"name must be one of {', '.join(names)}. Got {name!r}.{nearest(name, names)}"]
     has = ", ".join(own) or "none"
     stray = [option for option in config.options if option not in own]

@@ -210,7 +210,7 @@ def export_run(
     suffix = "" if path is None else Path(path).suffix.lower()[1:]
     if to is None and suffix not in FILES:
         ends = ", ".join(f".{kind}" for kind in FILES)
-        raise ConfigError(f"path must end in {ends}, or to= be given. Got {str(path)!r}.")
+        raise ConfigError(f"--out (path=) must end in {ends}, unless --to (to=) is given. Got {str(path)!r}.")
     to = suffix if to is None else to
     check_choice("to", to, (*FILES, "huggingface"))
     if path is not None and to in FILES and suffix != to:  # before the run and its model are read

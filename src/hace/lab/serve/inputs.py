@@ -169,7 +169,7 @@ def read_inputs(
         return ImageList([str(image) for image in images], images)
     if not path.is_file():
         raise FormatError(
-            f"There is no {path}. Give an image, a folder, a CSV list with a column path, or features."
+            f"{path} does not exist. Give an image, a folder, a CSV list with a column path, or features."
         )
     if path.suffix.lower() in _LISTS:
         return _list(path, groups)
