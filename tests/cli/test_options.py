@@ -120,7 +120,10 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
             "study x --features a.npz --data-root b --hierarchy t",
             "--hierarchy must be NAME=PATH unless there is one dataset.",
         ),
-        ("features --data photos --out f", "--data must come with --model. Add one, such as --model resnet50."),
+        (
+            "features --data photos --out f",
+            "--data must come with --model. Add one, such as --model resnet50.",
+        ),
         (
             "features --data tests --model resnet18 --out f",
             "The dataset must be a name, such as 'folders'. Got the path 'tests'. "
