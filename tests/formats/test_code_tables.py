@@ -53,6 +53,8 @@ def test_parents_that_are_missing_make_tops_and_are_said() -> None:
             "03000000-1 03100000-2 03110000-5 03111000-2 30000000-9 31000000-6 31100000-7",  # CPV: a check digit
             ["", "03000000-1", "03100000-2", "03110000-5", "", "", "31000000-6"],
         ),
+        ("11 111 1111 31-33 311 321 3211 332", ["", "11", "111", "", "31-33", "31-33", "321", "31-33"]),  # NAICS
+        ("A 01 01.1 01.11 02 B 05 05.1", ["", "A", "01", "01.1", "A", "", "B", "05"]),  # ISIC, NACE: sections by order
         ("A00-B99 A00-A09 A00 A00.0 B20", ["", "A00-B99", "A00-A09", "A00", "A00-B99"]),  # with blocks
         (
             "IAB1 " + " ".join(f"IAB1-{i}" for i in range(1, 13)) + " IAB2 IAB3 IAB4 IAB5 IAB6 IAB7 IAB8 IAB9 IAB10 IAB10-1",
@@ -62,6 +64,12 @@ def test_parents_that_are_missing_make_tops_and_are_said() -> None:
 )  # fmt: skip
 def test_prefixes_tell_digits_that_are_levels_from_numbers_that_count(codes: str, parents: list[str]) -> None:
     assert prefix_parents(codes.split(), made=False) == dict(zip(codes.split(), parents, strict=True))
+
+
+def test_a_part_of_a_code_is_no_range() -> None:
+    codes = ["12-34", "12-35", "13-01"]
+    parents = prefix_parents(codes, made=True)
+    assert parents == {"12-34": "12", "12-35": "12", "13-01": "13", "12": "", "13": ""}
 
 
 @pytest.mark.parametrize(
@@ -306,3 +314,123 @@ def test_hostile_lists_end_in_a_message(tmp_path: Path, name: str, text: str, pr
     path.write_text(text)
     with pytest.raises((FormatError, HierarchyError), match=problem):
         read_hierarchy(path)
+
+
+def test_a_code_on_several_rows_of_one_name_is_one_node() -> None:
+    """A row for each dose of a drug, as in ATC."""
+    text = "atc_code,atc_name,ddd\nA,ALIMENTARY,\nA02,ACID,\nA02B,ULCER,\nA02BA01,cimetidine,0.8\nA02BA01,cimetidine,0.4\n"
+    h = parse_hierarchy(text, "csv")
+    assert paths(h) == {"cimetidine": ("ULCER", "ACID", "ALIMENTARY")}
+    assert h.notes[0] == "rows that repeat a code and its name are taken as one: 1"
+
+
+def test_parents_and_synonyms_in_one_cell() -> None:
+    """As BioPortal writes every ontology, and ESCO and schema.org their classes."""
+    text = (
+        "Class ID,Preferred Label,Synonyms,Obsolete,CUI,Parents\n"
+        "u:data,Data,,FALSE,,http://www.w3.org/2002/07/owl#Thing\n"
+        "u:format,Format,,FALSE,,http://www.w3.org/2002/07/owl#Thing\n"
+        "u:xml,XML,eXtensible markup|markup,FALSE,,u:data|u:format\n"
+        "u:old,Old,,TRUE,,u:data\n"
+    )
+    for mark in ("|", ", ", " ; "):
+        h = parse_hierarchy(
+            text.replace("u:data|", f'"u:data{mark}').replace("u:format\nu:old", 'u:format"\nu:old'), "csv"
+        )
+        assert h.parents("u:xml") == ("u:data", "u:format")
+        assert (h.names, h.synonyms) == (
+            ("Data", "Format", "XML"),
+            {"eXtensible markup": "u:xml", "markup": "u:xml"},
+        )
+        assert h.notes == ("obsolete rows are left out: 1",)
+    camel = (
+        "conceptUri,preferredLabel,description,broaderConceptUri\nu:1,Skills,all,\nu:2,Teach,is a skill,u:1\n"
+    )
+    assert paths(parse_hierarchy(camel, "csv")) == {"Teach": ("Skills",)}
+
+
+@pytest.mark.parametrize(
+    "rows", ['A00,"Cholera"\nA01,"Fever"\nA010,"Typhoid"\n', '"Cholera";A00\n"Fever";A01\n"Typhoid";A010\n']
+)
+@pytest.mark.parametrize("suffix", ["csv", "txt"])
+def test_codes_and_names_without_a_header(rows: str, suffix: str, tmp_path: Path) -> None:
+    path = tmp_path / f"codes.{suffix}"
+    path.write_text(rows)
+    h = read_hierarchy(path)
+    assert paths(h) == {"Cholera": (), "Typhoid": ("Fever",)}
+    assert h.notes == ("parents are the prefixes of the codes: A010 is below A01",)
+
+
+def test_a_code_and_a_title_for_each_level() -> None:
+    header = "Level 0 URI,Level 0 preferred term,Level 1 URI,Level 1 preferred term,Description\n"
+    text = header + "S,skills,,,\nS,skills,S1,teaching,x\n"
+    assert paths(parse_hierarchy(text, "csv")) == {"teaching": ("skills",)}
+    text = "Segment,Segment Title,Family,Family Title\n10,Plants,1010,Trees\n10,Plants,1020,Trees\n"
+    assert parse_hierarchy(text, "csv").path("1020") == ("1020", "10")
+    with pytest.raises(FormatError, match="the columns must be"):  # 1010 is below two others
+        parse_hierarchy(text + "20,Pets,1010,Trees\n", "csv")
+
+
+def test_codes_in_stairs() -> None:
+    text = (
+        "Occupations,,,\nMajor Group,Minor Group,Detailed,\n11-0000,,,Managers\n,11-1000,,Executives\n"
+        ",,11-1011,Chiefs\n,11-2000,,Sales\n15-0000,,,Computers\n"
+    )
+    h = parse_hierarchy(text, "csv")
+    assert paths(h) == {"Chiefs": ("Executives", "Managers"), "Sales": ("Managers",), "Computers": ()}
+
+
+def test_a_table_of_codes_in_a_txt(tmp_path: Path) -> None:
+    path = tmp_path / "industries.txt"
+    path.write_text("Seq. No.\t2007 NAICS US Code\t2007 NAICS US Title\n\t\t\n1\t11\tFarms\n2\t111\tCrops\n")
+    assert paths(read_hierarchy(path)) == {"Crops": ("Farms",)}
+    for text in (
+        "01;Infections\n02;Neoplasms\n",
+        "A00;A09;01;Gut\nA15;A19;01;Lung\n",
+        "3;N;X;;A00\n4;T;X;;A00.0\n",
+    ):
+        path.write_text(text)
+        with pytest.raises(FormatError, match="the format must be told"):  # not a list of paths
+            read_hierarchy(path)
+    path.with_suffix(".xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100))
+    with pytest.raises(FormatError, match=r"Got an old Excel workbook\. Save it as \.xlsx or \.csv"):
+        read_hierarchy(path.with_suffix(".xls"))
+
+
+CLAML = """<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE ClaML SYSTEM "ClaML.dtd">
+<ClaML version="2.0.0"><Title name="ICD"/>
+<Class code="I" kind="chapter"><SubClass code="A00-A09"/><Rubric kind="note"><Label>no name</Label></Rubric>
+<Rubric kind="preferred"><Label xml:lang="en">Infections</Label><Label xml:lang="de">Infektionen</Label></Rubric></Class>
+<Class code="A00-A09" kind="block"><SuperClass code="I"/><Rubric kind="preferred"><Label>Intestinal
+  <Term>infections</Term></Label></Rubric></Class>
+</ClaML>
+"""
+
+
+def test_claml(tmp_path: Path) -> None:
+    path = tmp_path / "icd.xml"
+    path.write_text(CLAML)
+    assert paths(read_hierarchy(path)) == {"Intestinal infections": ("Infections",)}
+    assert read_hierarchy(path, language="de").name("I") == "Infektionen"
+    for text, words in (
+        (CLAML.replace('"ClaML.dtd"', '"x" [<!ENTITY a "b">]'), "must not define anything"),
+        (CLAML.replace("A00-A09", "I"), "a code of its own"),
+        ("<ClaML/>", "must have Class tags"),
+        (CLAML[:-20], "must be XML"),
+    ):
+        with pytest.raises(FormatError, match=words):
+            parse_hierarchy(text, "claml")
+
+
+def test_json_with_codes_and_titles(tmp_path: Path) -> None:
+    path = tmp_path / "codes.json"
+    path.write_text(
+        '{"resourceType": "CodeSystem", "id": "x", "concept": [{"code": "1", "display": "Managers", "concept": '
+        '[{"code": "11", "display": "Chiefs"}]}]}'
+    )
+    assert paths(read_hierarchy(path)) == {"Chiefs": ("Managers",)}
+    path.write_text(
+        '[{"alias": "food", "title": "Food", "parents": []}, {"alias": "bars", "title": "Bars", "parents": ["food"]}]'
+    )
+    assert paths(read_hierarchy(path)) == {"Bars": ("Food",)}

@@ -62,6 +62,9 @@ WRITTEN = {
     "label-studio": "<View>\n<Image name='i' value='$i'/>\n<Taxonomy name='t' toName='i'>\n<Choice value='animal'>\n"
     "<Choice value='dog'>\n<Choice value='husky'/>\n<Choice value='beagle'/>\n</Choice>\n<Choice value='cat'/>\n"
     "</Choice>\n</Taxonomy>\n</View>\n",
+    "claml": "<ClaML>\n" + "".join(
+        f"<Class code='{id}'>\n<SuperClass code='{above}'/></Class>\n" for id, above in
+        [("animal", "animal"), ("dog", "animal"), ("cat", "animal"), ("husky", "dog"), ("beagle", "dog")]) + "</ClaML>\n",
     "ncbi": "".join(f"{id}\t|\t{parent}\t|\tno rank\t|\t\t|\n" for id, parent in
                     [("animal", "animal"), ("dog", "animal"), ("cat", "animal"), ("husky", "dog"), ("beagle", "dog")]),
 }  # fmt: skip

@@ -111,3 +111,42 @@ def test_the_first_table_of_a_workbook(tmp_path: Path) -> None:
         read_hierarchy(tmp_path / "broken.xlsx")
     with pytest.raises(ConfigError, match="the suffix must be one of"):
         write_hierarchy(h, tmp_path / "out.xlsx")
+
+
+def test_a_thesaurus_with_classes_of_its_own_and_labels_that_are_nodes() -> None:
+    """Concepts count, their classes do not; SKOS-XL names and ISO 25964's kinds of broader are read."""
+    text = TURTLE + (
+        "@prefix xl: <http://www.w3.org/2008/05/skos-xl#> .\n@prefix iso: <http://purl.org/iso25964/skos-thes#> .\n"
+        ":Kind a owl:Class .\n"
+        ":novae a skos:Concept ; xl:prefLabel :l1 ; xl:altLabel :l2 ; iso:broaderGeneric :stars .\n"
+        ':l1 xl:literalForm "novae"@en .\n:l2 xl:literalForm "new stars"@en .\n'
+        ":unnamed skos:broader :stars .\n"
+    )
+    h = parse_hierarchy(text, "rdf")
+    assert ("stars", "novae") in edges(h)
+    assert h.synonyms["new stars"] == "http://example.org/novae"
+    assert {"http://example.org/Kind", "http://example.org/unnamed"}.isdisjoint(h.nodes)
+    assert "1 classes beside the concepts are left out" in h.notes
+
+
+def test_parents_elsewhere_are_named_by_their_namespace() -> None:
+    h = parse_hierarchy(TURTLE + ":far a skos:Concept ; skos:broader <https://other.org/terms#x> .\n", "rdf")
+    assert any("('https://other.org/terms#')" in note for note in h.notes)
+
+
+def test_json_ld_with_its_context_inside(tmp_path: Path) -> None:
+    context = '{"skos": "http://www.w3.org/2004/02/skos/core#", "ex": "http://example.org/"}'
+    graph = (
+        '[{"@id": "ex:a", "@type": "skos:Concept", "skos:prefLabel": {"@value": "stars", "@language": "en"}}, '
+        '{"@id": "ex:b", "@type": "skos:Concept", "skos:prefLabel": "giants", "skos:broader": {"@id": "ex:a"}}]'
+    )
+    path = tmp_path / "vocabulary.jsonld"
+    path.write_text(f'{{"@context": {context}, "@graph": {graph}}}')
+    assert edges(read_hierarchy(path)) == {("stars", "giants")}
+    for outside in (
+        '"http://127.0.0.1:9/context.jsonld"',
+        f'[{context}, "http://127.0.0.1:9/context.jsonld"]',
+    ):
+        path.write_text(f'{{"@context": {outside}, "@graph": {graph}}}')
+        with pytest.raises(FormatError):  # and nothing was asked for
+            read_hierarchy(path)

@@ -70,12 +70,10 @@ def test_csv_without_a_header() -> None:
 
 
 def test_csv_with_another_delimiter() -> None:
-    text = "parent;child\na;b\na;c\n"
-    with pytest.raises(
-        FormatError, match=r"delimiter=';' splits them \(on the command line: -o 'delimiter=;'\)"
-    ):
-        parse_hierarchy(text, "csv")
-    assert parse_hierarchy(text, "csv", delimiter=";").leaves == ("b", "c")
+    for mark in (";", "|", "\t"):
+        text = "parent;child\na;b, large\na;c\n".replace(";", mark)
+        assert parse_hierarchy(text, "csv").leaves == ("b, large", "c")
+        assert parse_hierarchy(text, "csv", delimiter=mark).leaves == ("b, large", "c")
 
 
 def test_csv_hints_work_and_no_hint_eats_the_first_edge() -> None:

@@ -64,6 +64,11 @@ TEXTS = {
     "label-studio": [
         "<View><Taxonomy name='t' toName='i'><Choice value='pet'><Choice value='dog'/></Choice></Taxonomy></View>"
     ],
+    "claml": [
+        '<?xml version="1.0"?>\n<!DOCTYPE ClaML SYSTEM "ClaML.dtd">\n<ClaML><Class code="I"><SubClass code="A00"/>'
+        '<Rubric kind="preferred"><Label xml:lang="en">Infections</Label></Rubric></Class><Class code="A00">'
+        '<SuperClass code="I"/><Rubric kind="preferred"><Label>Cholera &amp; <Term>x</Term></Label></Rubric></Class></ClaML>'
+    ],
     "entries": [
         "synonyms:en: a, b\n\nen: Pets\nfr: Animaux\n\n< en:Pets\nen: Dogs, Hounds\nx:en: 1\n\n<fr:animaux\nen: Cats\n"
     ],
@@ -78,6 +83,11 @@ TEXTS = {
         "ID,parentID,status,rank,scientificName,authorship\nk,,,kingdom,Animalia,\ns,k,synonym,kingdom,Metazoa,Haeckel\n",
         "taxon_id,ancestry,rank_level,rank,name,active\n1,,70,kingdom,Animalia,true\n2,1,60,phylum,Chordata,true\n"
         "3,1/2,50,class,Aves,true\n",
+        "Class ID,Preferred Label,Synonyms,Obsolete,Parents\nu:1,A,,FALSE,\nu:2,B,bee|hive,FALSE,u:1|u:9\nu:3,C,,TRUE,u:1\n",
+        'A,"Farms"\n01,"Crops"\n01.1,"Cereals"\nB,"Mines"\n05,"Coal"\n',
+        "Section code,Section title,Division code,Division title\nA,Farms,01,Crops\nB,Mines,05,Coal\n",
+        "Major,Minor,Detailed,\n11-0000,,,Managers\n,11-1000,,Executives\n,,11-1011,Chiefs\n",
+        "Code,Title\n31-33,Factories\n311,Food\n32,x\n322,Paper\n",
         "kingdom,class,family,genus,species\nAnimalia,Aves,,Corvus,Corvus corax\nAnimalia,,Felidae,Panthera,leo\n",
     ],
     "rdf": [

@@ -38,6 +38,7 @@ _MARKS = (
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _MAX_LINE = 1 << 26  # characters
+_OLD_WORKBOOK = b"\xd0\xcf\x11\xe0"  # how an .xls begins
 # Where the package has another name than its module.
 _PACKAGES = {"PIL": "pillow", "pillow_heif": "pillow-heif", "yaml": "PyYAML"}
 # What decoders may open, whatever a file's name says. Pillow would hand PostScript to an interpreter.
@@ -132,6 +133,8 @@ def read_bytes(path: str | os.PathLike[str], limit: int | None = None) -> bytes:
 
 def decode(data: bytes, name: str, encoding: str | None = None) -> str:
     """Text in UTF-8, or in UTF-16 or UTF-32 where the file begins with their mark. The mark is dropped."""
+    if data.startswith(_OLD_WORKBOOK):
+        raise FormatError(f"{name}: must be text. Got an old Excel workbook. Save it as .xlsx or .csv.")
     used = _encoding_of(data, encoding)
     try:
         text = data.decode(used)

@@ -13,42 +13,60 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from hace.formats.draft import Draft, SourceText, quoted
-from hace.formats.taxonomies import absent
+from hace.formats.prefixes import is_code, prefix_parents
+from hace.formats.taxonomies import absent, resolved
 
 Row = tuple[int, list[str]]  # line, cells
 _ROWS_ABOVE = 10  # that may be above the header
-_ID_NAMES = ("unique id", "id", "code", "identifier", "notation", "uri")
+_ID_NAMES = (
+    "unique id",
+    "id",
+    "code",
+    "class id",
+    "concept id",
+    "identifier",
+    "notation",
+    "uri",
+    "concept uri",
+)
 _PARENT_NAMES = (
     "parent",
+    "parents",
     "parent id",
     "parent code",
     "parent unique id",
     "parentid",
     "parentcode",
+    "parent class",
     "broader",
+    "broader uri",
+    "broader concept uri",
+    "sub class of",
+    "subclassof",
+    "sub type of",
 )
 _NAME_NAMES = (
     "name",
     "title",
     "label",
-    "title en",
-    "description",
-    "category",
+    "preferred label",
+    "pref label",
     "preflabel",
+    "preferred term",
+    "title en",
+    "category",
     "term",
     "heading",
+    "description",
 )
+_OTHER_NAMES = ("synonyms", "synonym", "alt labels", "alt label", "altlabel", "non preferred terms")
+_OBSOLETE_NAMES = ("obsolete", "deprecated", "is obsolete", "is deprecated")
+_YES = ("true", "yes", "1")
 _TIER = re.compile(r"(?:tier|level|lvl|l)[ _]?(\d{1,2})")
-_CODE = re.compile(r"[A-Z0-9]+(?:[.\-/ ][A-Z0-9]+)*")
-_MARK = re.compile(r"[.\-/ ]")
-_RANGE = re.compile(r"([A-Z]\d+)-([A-Z]\d+)")  # "A00-B99", a block of ICD-10
-_LAST_NUMBER = re.compile(r"(.*?)(\d+)")
-_FILLED = re.compile(r"(?=.{4,20}$)\d[\d.\- ]*\d")
-_CHECK_DIGIT = re.compile(r"\d{4,}-\d")
-_DIGIT = re.compile(r"\d")
-_SPARSE = 4  # numbers per code, at least
-_LONGEST = 100  # letters of a code
-_GAPS = 1.3  # the largest number over how many there are, in a list that counts
+_SEVERAL = ("|", ";", ",", "\n")  # between the parents or synonyms in one cell
+_OUTSIDE = ("http://www.w3.org/2002/07/owl#Thing",)
+_CASES = re.compile(r"(?<=[a-z])(?=[A-Z])")  # preferredLabel
+_TEXT = re.compile(r"\w*[a-z]\w*", re.IGNORECASE)
 
 
 @dataclass
@@ -59,6 +77,8 @@ class CodeColumns:
     id: int = -1
     parent: int = -1
     name: int = -1
+    others: int = -1  # other names
+    obsolete: int = -1
     tiers: list[int] = field(default_factory=list)  # columns, from the top down
 
     @property
@@ -78,7 +98,7 @@ def find_columns(rows: Iterable[Row]) -> tuple[int, CodeColumns] | None:
 
 def columns_of(header: Sequence[str]) -> CodeColumns:
     """What columns with these names hold."""
-    plain = [re.sub(r"[\W_]+", " ", cell).strip().casefold() for cell in header]
+    plain = [_plain(cell) for cell in header]
     tiers = sorted((int(match[1]), i) for i, name in enumerate(plain) if (match := _TIER.fullmatch(name)))
     in_order = [number for number, _ in tiers] == list(range(1, len(tiers) + 1))
     columns = CodeColumns(
@@ -86,6 +106,8 @@ def columns_of(header: Sequence[str]) -> CodeColumns:
         id=_column(plain, _ID_NAMES, barred=("parent", "broader")),
         parent=_column(plain, _PARENT_NAMES),
         name=_column(plain, _NAME_NAMES),
+        others=_column(plain, _OTHER_NAMES),
+        obsolete=_column(plain, _OBSOLETE_NAMES),
         tiers=[i for _, i in tiers] if in_order else [],
     )
     if columns.id >= 0 and columns.parent < 0 and columns.name < 0 and len(plain) == 2:
@@ -101,9 +123,19 @@ def _column(plain: Sequence[str], known: Sequence[str], barred: Sequence[str] = 
     ending = [
         i
         for i, name in enumerate(plain)
-        if any(name.endswith(word) for word in known) and not name.startswith(tuple(barred) or "\0")
+        if any(_ends_with(name, word) for word in known) and not name.startswith(tuple(barred) or "\0")
     ]
     return ending[0] if len(ending) == 1 else -1
+
+
+def _plain(name: str) -> str:
+    """preferredLabel and Preferred_Label as "preferred label"."""
+    return re.sub(r"[\W_]+", " ", _CASES.sub(" ", name)).strip().casefold()
+
+
+def _ends_with(name: str, word: str) -> bool:
+    """Whether a name ends with a word: "2022 naics us code", "naicscode"; a short word stands alone: not "paid"."""
+    return name.endswith(word) if len(word) > 3 else name.endswith(f" {word}")
 
 
 def parse_codes(
@@ -115,36 +147,159 @@ def parse_codes(
     if header_line > 1:
         above = "line 1 is" if header_line == 2 else f"lines 1 to {header_line - 1} are"
         draft.notes.append(f"{above} above the header and left out")
-    parents: dict[str, str] = {}
+    parents: dict[str, list[str]] = {}
     first_line: dict[str, int] = {}
+    others: list[tuple[str, str]] = []
     without_code = 0
+    again = 0
+    obsolete = 0
     for line, cells in table:
         cells = [*cells, *[""] * (len(columns.header) - len(cells))]
         code = cells[columns.id].strip()
         if not code:
             without_code += 1
             continue
-        if first_line.setdefault(code, line) != line:
-            other = draft.names[code]
+        if columns.obsolete >= 0 and cells[columns.obsolete].strip().casefold() in _YES:
+            obsolete += 1
+            continue
+        name = _name(columns, cells) or code
+        if first_line.setdefault(code, line) == line:
+            draft.nodes.append(code)
+            draft.names[code] = name
+            parents[code] = []
+        elif name != draft.names[code]:
             source.problems.unfit(
                 line,
-                f"the code {quoted(code)} stands for {quoted(_name(columns, cells) or code)} here and for {quoted(other)} on "
-                f"line {first_line[code]}. A code must stand for one node: give one of them another, or remove it.",
+                f"the code {quoted(code)} stands for {quoted(name)} here and for {quoted(draft.names[code])} on line "
+                f"{first_line[code]}. A code must stand for one node: give one of them another, or remove it.",
             )
             continue
-        draft.nodes.append(code)
-        draft.names[code] = _name(columns, cells) or code
-        parents[code] = cells[columns.parent].strip() if columns.parent >= 0 else ""
-    if without_code:
-        draft.notes.append(f"rows without a code are left out: {without_code:,}")
+        else:
+            again += 1
+        if columns.parent >= 0:
+            parents[code].append(cells[columns.parent].strip())
+        if columns.others >= 0:
+            others += [(other, code) for other in _parts(cells[columns.others], "|\n")]
+    for count, words in (
+        (without_code, "rows without a code are left out"),
+        (again, "rows that repeat a code and its name are taken as one"),
+        (obsolete, "obsolete rows are left out"),
+    ):
+        if count:
+            draft.notes.append(f"{words}: {count:,}")
     if prefixes or columns.parent < 0:
         by_prefix = prefix_parents(draft.nodes, made=prefixes)
         if by_prefix is None:
             return None
-        parents = by_prefix
+        parents = {code: [parent] for code, parent in by_prefix.items()}
         draft.nodes = list(parents)
-        _note_prefixes(draft, parents)
+        _note_prefixes(draft, by_prefix)
     _add_edges(draft, parents)
+    draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
+    return draft
+
+
+def parse_without_header(source: SourceText, rows: Iterable[Row], prefixes: bool) -> Draft | None:
+    """Two columns without a header, codes and names, where the codes are a tree by their prefixes. None if they are not."""
+    table = [(line, [cell.strip() for cell in cells]) for line, cells in rows]
+    if len(table) < 2 or any(len(cells) != 2 or not all(cells) for _, cells in table):
+        return None
+    for code in (0, 1):
+        codes = [cells[code] for _, cells in table]
+        names = [cells[1 - code] for _, cells in table]
+        are_names = sum(_TEXT.search(name) is not None for name in names) * 2 > len(names)
+        if not are_names or not set(codes).isdisjoint(names) or not all(map(is_code, codes)):
+            continue
+        if prefix_parents(list(dict.fromkeys(codes)), made=prefixes) is not None:
+            columns = CodeColumns(["", ""], id=code, name=1 - code)
+            return parse_codes(source, 0, columns, table, prefixes)
+    return None
+
+
+@dataclass
+class LevelPairs:
+    """Where a table has a code and a name for each level, from the top down: "Level 1 code", "Level 1 name"."""
+
+    codes: list[int]
+    names: list[int]
+
+
+def find_level_pairs(header: Sequence[str]) -> LevelPairs | None:
+    """The columns of codes and names by level, such as "Section code", "Section title"; None without two such pairs."""
+    plain = [_plain(cell) for cell in header]
+    if len(set(plain)) < len(plain):
+        return None
+    names = {
+        name.removesuffix(f" {word}"): i
+        for i, name in enumerate(plain)
+        for word in _NAME_NAMES
+        if name.endswith(f" {word}")
+    }
+    pairs = [
+        (i, names[level])
+        for level in names
+        for i in [
+            plain.index(name) for name in (level, *(f"{level} {word}" for word in _ID_NAMES)) if name in plain
+        ][:1]
+    ]
+    pairs.sort()
+    return LevelPairs([code for code, _ in pairs], [name for _, name in pairs]) if len(pairs) > 1 else None
+
+
+def parse_level_pairs(columns: LevelPairs, rows: Iterable[Row]) -> Draft | None:
+    """One path of codes per row. None if these are no levels: a code has two names or two parents, or a path has a gap."""
+    draft = Draft()
+    parents: dict[str, str] = {}
+    width = max(*columns.codes, *columns.names) + 1
+    for _, cells in rows:
+        cells = [*(cell.strip() for cell in cells), *[""] * (width - len(cells))]
+        codes = [cells[at] for at in columns.codes]
+        while codes and not codes[-1]:
+            codes.pop()
+        above = ""
+        for code, at in zip(codes, columns.names, strict=False):
+            name = cells[at] or code
+            if (
+                not code
+                or draft.names.setdefault(code, name) != name
+                or parents.setdefault(code, above) != above
+            ):
+                return None
+            above = code
+    draft.nodes = list(parents)
+    draft.edges = [(parent, code) for code, parent in parents.items() if parent]
+    return draft if draft.edges else None
+
+
+def parse_stairs(rows: Iterable[Row]) -> Draft | None:
+    """Rows of one code and its name, where the column of the code is its level, as in SOC and ISIC. None if they are not.
+
+    Rows above the first such one are left out: banners and the header.
+    """
+    table = [(line, [cell.strip() for cell in cells]) for line, cells in rows]
+    filled = [[i for i, cell in enumerate(cells) if cell] for _, cells in table]
+    name_at = max((at[-1] for at in filled[-1:] if at), default=-1)
+    stairs = [
+        len(at) == 2 and at[1] == name_at and is_code(cells[at[0]])
+        for at, (_, cells) in zip(filled, table, strict=True)
+    ]
+    start = len(stairs) - next(
+        (i for i, is_stair in enumerate(reversed(stairs)) if not is_stair), len(stairs)
+    )
+    if start > _ROWS_ABOVE or len({at[0] for at in filled[start:]}) < 2:
+        return None
+    draft = Draft()
+    open_codes: dict[int, str] = {}  # by column
+    for at, (_, cells) in zip(filled[start:], table[start:], strict=True):
+        column = at[0]
+        code = cells[column]
+        if code in draft.names:
+            return None
+        open_codes = {level: above for level, above in open_codes.items() if level < column}
+        draft.edges += [(open_codes[max(open_codes)], code)] if open_codes else []
+        open_codes[column] = code
+        draft.nodes.append(code)
+        draft.names[code] = cells[name_at]
     return draft
 
 
@@ -156,138 +311,46 @@ def _name(columns: CodeColumns, cells: Sequence[str]) -> str:
     return cells[columns.name].strip() if columns.name >= 0 else ""
 
 
-def _add_edges(draft: Draft, parents: Mapping[str, str]) -> None:
-    missing = []
-    for code, parent in parents.items():
-        if parent in parents and parent != code:
-            draft.edges.append((parent, code))
-        elif parent and parent != code:
+def _add_edges(draft: Draft, parents: Mapping[str, Sequence[str]]) -> None:
+    """Edges from what is in the columns of parents. A code that is its own parent is a top."""
+    missing: list[str] = []
+    some_missing = 0
+    for code, cells in parents.items():
+        above = dict.fromkeys(parent for cell in cells for parent in _parents_in(cell, parents))
+        known = [parent for parent in above if parent in parents and parent != code]
+        draft.edges += [(parent, code) for parent in known]
+        if all(parent in parents for parent in above):
+            continue
+        if known:
+            some_missing += 1
+        elif code not in above:
             missing.append(code)
     if missing:
         draft.notes.append(absent(missing))
+    if some_missing:
+        draft.notes.append(f"nodes of which one of several parents is not in the file: {some_missing:,}")
+
+
+def _parents_in(cell: str, known: Mapping[str, object]) -> Iterator[str]:
+    """The parents in a cell: itself, or several with a mark in between, of which one at least is known."""
+    if not cell or cell in known:
+        yield from [cell] if cell else []
+        return
+    for mark in _SEVERAL:
+        parts = list(_parts(cell, mark))
+        if len(parts) > 1 and any(part in known for part in parts):
+            yield from (part for part in parts if part not in _OUTSIDE)
+            return
+    if cell not in _OUTSIDE:
+        yield cell
+
+
+def _parts(cell: str, marks: str) -> Iterator[str]:
+    """What stands between marks in a cell."""
+    return filter(None, (part.strip() for part in re.split(f"[{re.escape(marks)}]", cell)))
 
 
 def _note_prefixes(draft: Draft, parents: Mapping[str, str]) -> None:
     example = next(((code, parent) for code, parent in parents.items() if parent), None)
     if example:
         draft.notes.append(f"parents are the prefixes of the codes: {example[0]} is below {example[1]}")
-
-
-# ---------------------------------------------------------------------- prefixes
-
-
-def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
-    """For each code its parent by prefix, "" at the top.
-
-    Three ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21,
-    211), the parent is the longest prefix that is a code. Where parts are counted (A1, A1-1, ..., A1-12), it is the code up to
-    the last mark. Where all codes are filled up with zeros (11-0000, 11-1000, 11-1010), it is the code with more of them. A
-    range (A00-B99) is above the codes within it.
-
-    None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``:
-    it is not, whatever it looks like; a code without a prefix is a top.
-    """
-    if max(map(len, codes), default=0) > _LONGEST or not (made or all(map(_CODE.fullmatch, codes))):
-        return None
-    filled_up = _filled_parents(codes)
-    if filled_up is not None:
-        return filled_up
-    ranges = {code: (match[1], match[2]) for code in codes if (match := _RANGE.fullmatch(code))}
-    plain = [code for code in codes if code not in ranges]
-    counted = _are_counted(plain)
-    known = set(plain)
-    shortest = min(map(len, plain), default=0)
-    parents = {code: _narrowest(code, bounds, ranges) for code, bounds in ranges.items()}
-    for code in plain:
-        prefixes = _parts_above(code) if counted else _shorter(code)
-        parent = next((prefix for prefix in prefixes if prefix in known), "")
-        if not parent and _MARK.search(code):  # 1.2 is there, 1 is not
-            parent = _make_above(code, known, parents)
-        if not parent and ranges:
-            parent = _narrowest(code, (code, code), ranges)
-        if not parent and len(code) > shortest and not (made or counted):
-            return None
-        parents[code] = parent
-    return parents if made or any(parents.values()) else None
-
-
-def _filled_parents(codes: Sequence[str]) -> dict[str, str] | None:
-    """The parents of codes of one length whose ends are zeros: 11-1010 is below 11-1000, that below 11-0000.
-
-    Digits count as a level where every code that goes further has its code there. None if the codes are not of this kind. A
-    check digit (03110000-5) plays no part.
-    """
-    if any(len(code) != len(codes[0]) or not _FILLED.fullmatch(code) for code in codes) or not codes:
-        return None
-    has_check = all(map(_CHECK_DIGIT.fullmatch, codes))
-    end = -2 if has_check else len(codes[0])
-    code_of = {code[:end]: code for code in codes}
-    numbers = [int("".join(_DIGIT.findall(bare))) for bare in code_of]
-    if len(code_of) < len(codes) or max(numbers) - min(numbers) < _SPARSE * len(codes):
-        return None  # numbers that count: 1000, 1001, ..., 1050
-    depth = {bare: len(bare.rstrip("0-. ")) for bare in code_of}
-    ends = [at for at in range(1, len(codes[0][:end])) if codes[0][at - 1].isdigit()]
-    cuts = [at for at in ends if all(_cut(c, at) in code_of for c in code_of if depth[c] > at)]
-    parents: dict[str, str] = {}
-    for bare, code in code_of.items():
-        above = [_cut(bare, at) for at in cuts if at < depth[bare]]
-        parents[code] = next((code_of[a] for a in reversed(above) if a != bare), "")
-    below = sum(map(bool, parents.values()))
-    has_three_levels = any(parents[above] for above in parents.values() if above)
-    return parents if 2 * below > len(parents) and has_three_levels else None
-
-
-def _cut(code: str, at: int) -> str:
-    """A code with zeros from a place on."""
-    return code[:at] + _DIGIT.sub("0", code[at:])
-
-
-def _are_counted(codes: Iterable[str]) -> bool:
-    """Whether the numbers at the end of codes count 1, 2, ..., 12 and leave few gaps, unlike digits that are levels."""
-    numbers: dict[str, set[int]] = {}  # by what is in front of them
-    for code in codes:
-        match = _LAST_NUMBER.fullmatch(code)
-        if match:
-            numbers.setdefault(match[1], set()).add(int(match[2]))
-    groups = [group for group in numbers.values() if max(group) > 9]
-    return bool(groups) and sum(map(max, groups)) <= _GAPS * sum(map(len, groups))
-
-
-def _shorter(code: str) -> Iterator[str]:
-    """Prefixes, the longest first."""
-    for end in range(len(code) - 1, 0, -1):
-        if not _MARK.fullmatch(code[end - 1]):
-            yield code[:end]
-
-
-def _parts_above(code: str) -> Iterator[str]:
-    """The code up to each mark, the longest first."""
-    for mark in reversed(list(_MARK.finditer(code))):
-        yield code[: mark.start()]
-
-
-def _make_above(code: str, known: set[str], parents: dict[str, str]) -> str:
-    """Make the code up to the last mark, and what is missing above it. Returns it."""
-    missing = []
-    above = ""
-    for prefix in _parts_above(code):
-        if prefix in known:
-            above = prefix
-            break
-        missing.append(prefix)
-    for prefix in reversed(missing):
-        parents[prefix] = above
-        known.add(prefix)
-        above = prefix
-    return above
-
-
-def _narrowest(code: str, bounds: tuple[str, str], ranges: Mapping[str, tuple[str, str]]) -> str:
-    """The narrowest other range around a code or range, "" if there is none."""
-    low, high = bounds
-    around = [
-        other
-        for other, (first, last) in ranges.items()
-        if other != code and first <= low[: len(first)] and high[: len(last)] <= last
-    ]
-    return max(around, key=lambda other: (ranges[other][0], [-ord(c) for c in ranges[other][1]]), default="")

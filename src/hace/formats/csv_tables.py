@@ -11,7 +11,14 @@ from itertools import chain
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
-from hace.formats.code_tables import find_columns, parse_codes
+from hace.formats.code_tables import (
+    find_columns,
+    find_level_pairs,
+    parse_codes,
+    parse_level_pairs,
+    parse_stairs,
+    parse_without_header,
+)
 from hace.formats.draft import Draft, SourceText, quoted, similar, take_edge, upside_down
 from hace.formats.graphs import draft_of_pairs
 from hace.formats.taxonomies import (
@@ -27,6 +34,7 @@ from hace.hierarchy import Hierarchy
 from hace.hierarchy.build import PATH_MARK, edges_of_paths, path_parts
 
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
+OTHER_MARKS = ("\t", ";", "|")
 _ID_COLUMNS = ("id", "parent", "name", "label", "rank", "synonyms")
 _SHOWN_LEVELS = 6
 _SHOWN_PARENTS = 3
@@ -58,10 +66,11 @@ def parse_csv(
         check_choice("parents", parents, ("prefix",))
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
+    delimiter = _mark(source, delimiter)
     if columns is None and header is None and not (parents is None and _has_own_header(source, delimiter)):
         draft = _published(source, delimiter)
         if draft is None and label is None and order is None:
-            draft = _code_table(source, _mark(source, delimiter), ids, parents)
+            draft = _code_table(source, delimiter, ids, parents)
         if draft is not None:
             return draft
     rows = csv_rows(source.text, source.name, delimiter)
@@ -145,23 +154,36 @@ def _published(source: SourceText, delimiter: str) -> Draft | None:
 
 
 def _mark(source: SourceText, delimiter: str) -> str:
-    """The delimiter; a semicolon, as spreadsheets of many countries write it, where the first line has that alone."""
+    """The delimiter. Where the first line has no comma, another mark: spreadsheets of many countries write semicolons."""
     first = next(line for _, line in source.lines())
-    return ";" if delimiter == "," and ";" in first and "," not in first else delimiter
+    if PATH_MARK in first:
+        return delimiter
+    others = [mark for mark in OTHER_MARKS if mark in first]
+    return others[0] if delimiter == "," and others and "," not in first else delimiter
 
 
 def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | None) -> Draft | None:
     """A table of codes or tiers as it was published, perhaps below a banner; None if it is not one."""
-    table = find_columns(csv_rows(source.text, source.name, delimiter))
+    held = list(csv_rows(source.text, source.name, delimiter))
+    if not held:
+        raise FormatError(f"{source.name}: the table must have a row. Got empty cells.")
+    if parents is None:
+        pairs = find_level_pairs(held[0][1])
+        draft = (pairs and parse_level_pairs(pairs, held[1:])) or parse_stairs(held)
+        if draft is not None:
+            return draft
+    table = find_columns(held)
     if table is None:
-        if parents is None:
-            return None
+        draft = parse_without_header(source, held, prefixes=parents is not None)
+        if draft is not None or parents is None:
+            source.problems.raise_any()
+            return draft
         raise FormatError(f"{source.name}: parents='prefix' needs a column of codes, such as id or code.")
     header_line, columns = table
     own_shape = header_line == 1 and "id" in columns.header and "parent" in columns.header
     if own_shape and parents is None:
         return None
-    rows = (row for row in csv_rows(source.text, source.name, delimiter) if row[0] > header_line)
+    rows = [row for row in held if row[0] > header_line]
     if columns.id >= 0:
         draft = parse_codes(source, header_line, columns, rows, prefixes=parents is not None)
         if draft is not None:
@@ -170,7 +192,7 @@ def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | Non
     if len(columns.tiers) < 2:
         return None
     levels = [columns.header[i] for i in columns.tiers]
-    return _paths(source, columns.header, rows, levels, None, ids)
+    return _paths(source, columns.header, iter(rows), levels, None, ids)
 
 
 def _header(source: SourceText, cells: list[str]) -> list[str]:
@@ -199,10 +221,6 @@ def _unknown_columns(source: SourceText, names: list[str], wanted: Mapping[str, 
         )
     if len(names) == 2:
         remedies.append("header=False says that line 1 is an edge (on the command line: -o header=false)")
-    other = next((mark for mark in ";|\t" if len(names) == 1 and mark in names[0]), None)
-    if other:
-        shown = other.replace("\t", "\\t")
-        remedies = [f"delimiter={other!r} splits them (on the command line: -o 'delimiter={shown}')"]
     return FormatError(
         f"{source.name}, line 1: the columns must be id and parent, or parent and child"
         f"{', or the names you gave: ' + listed(asked, 30) if asked else ''}. Got {listed(names, 30)}. {'; '.join(remedies)}."

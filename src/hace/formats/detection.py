@@ -6,10 +6,14 @@ import re
 from itertools import islice
 
 from hace.errors import FormatError
+from hace.formats.code_tables import columns_of, parse_without_header
+from hace.formats.csv_tables import OTHER_MARKS
 from hace.formats.draft import SourceText
 from hace.formats.entry_lists import TOPIC
+from hace.formats.prefixes import is_code
 from hace.formats.taxonomies import LINEAGE, NUMBERED, UUID, taxon_columns
 from hace.formats.trees import DASHED
+from hace.hierarchy.build import PATH_MARK
 
 _GLIMPSE = 50  # lines
 # Letters, digits and the marks that names have; a bracket only after a blank, unlike in a call of a function.
@@ -70,6 +74,11 @@ def is_label_studio(start: FileStart) -> bool:
     return re.match(r"(<\?xml[^>]*>\s*)?<View\b", start.text) is not None and "<Taxonomy" in start.text
 
 
+def is_claml(start: FileStart) -> bool:
+    """A ClaML document, below its declarations."""
+    return re.match(r"(?:\s*<[?!][^>]*>)*\s*<ClaML\b", start.text) is not None
+
+
 def is_topics(start: FileStart) -> bool:
     """RCV1's topics: "parent: A  child: B"."""
     return TOPIC.fullmatch(start.first) is not None
@@ -107,6 +116,20 @@ def is_taxon_table(start: FileStart, delimiter: str) -> bool:
     return delimiter in start.first and taxon_columns(start.first.split(delimiter)) is not None
 
 
+def is_code_table(start: FileStart) -> bool:
+    """A .txt that begins with the names of columns, a code with its name or parent; or that lists codes and names alone."""
+    if not start.name.lower().endswith((".txt", ".bin", ".dat")):
+        return False
+    mark = next((mark for mark in (*OTHER_MARKS, ",") if mark in start.first), None)
+    if mark is None or PATH_MARK in start.first:
+        return False
+    columns = columns_of([cell.strip('"') for cell in start.first.split(mark)])
+    if columns.id >= 0 and columns.is_enough:
+        return True
+    rows = [(n, line.split(mark)) for n, line in enumerate(start.lines, 1)]
+    return parse_without_header(SourceText(start.text, start.name), rows, prefixes=False) is not None
+
+
 def is_newick(start: FileStart) -> bool:
     """From a bracket to a semicolon."""
     return start.text[0] == "(" and start.text[-1] == ";"
@@ -127,7 +150,12 @@ def is_paths(start: FileStart) -> bool:
         return True
     if arrows and all(map(NUMBERED.fullmatch, lines)):
         return True
-    return len(lines) > 1 and all(";" in line for line in lines) and not _HEADED.search(start.first)
+    if len(lines) < 2 or not all(";" in line for line in lines) or _HEADED.search(start.first):
+        return False
+    if any(";;" in line for line in lines):  # cells of a table
+        return False
+    tops = [line.partition(";")[0] for line in lines]
+    return len(set(tops)) < len(tops) or not all(any(map(str.isdigit, top)) and is_code(top) for top in tops)
 
 
 def is_outline(start: FileStart) -> bool:

@@ -21,6 +21,9 @@ _CHILDREN = set("children child childid childids childrenid childrenids subclass
 _PARENTS = set("parents parent parentid parentids parentsids superclasses broader hypernyms isa".split())
 _URIS = ("uri", "@id", "iri")  # keys of ids in linked data
 _ALSO = ("altNames", "altLabels", "synonyms")  # keys of other names
+# Keys of ids and names in nodes that have neither an id nor a name under the usual keys.
+_OTHER_IDS = ("code", "alias", "notation")
+_OTHER_NAMES = ("title", "display", "label", "preferredLabel", "prefLabel")
 _INSTEAD = ("useInstead", "replacedBy", "isReplacedBy")  # keys of what took the place of an obsolete node
 _SHOWN = 3
 
@@ -40,7 +43,7 @@ def parse_json_graph(
     * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
       do not matter.
     * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
-    * Expanded JSON-LD of SKOS concepts or classes.
+    * JSON-LD of SKOS concepts or classes, with its context inside; a code system of FHIR.
     * Categories of COCO or LVIS, the tree of Open Images (`parts` also reads its Part relations), or obographs
       (`relations` names relations to read besides is_a, such as part_of).
     """
@@ -66,6 +69,9 @@ def _of_content(
 ) -> Draft:
     if isinstance(content, dict) and "format" in content:
         return _own(source, content)
+    if isinstance(content, dict) and content.get("resourceType") == "CodeSystem":
+        content = content.get("concept")
+    _use_usual_keys(content)
     trees = content if isinstance(content, list) else _by_id(content) or [content]
     current = [node for node in trees if not _is_deprecated(node)]
     draft = _linked_nodes(source, current, children, parents)
@@ -81,6 +87,23 @@ def _of_content(
         taken = [*draft.nodes, *draft.names.values(), *draft.synonyms]
         draft.synonyms |= resolved([p for p in pairs if p[1] in draft.nodes], taken)
     return draft
+
+
+def _use_usual_keys(content: Any) -> None:
+    """Put what nodes without a name and an id call their code, title and concepts under id, name and children as well."""
+    waiting = [content]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, list):
+            waiting += item
+        elif isinstance(item, dict):
+            code = _first(item, _OTHER_IDS)
+            title = _first(item, _OTHER_NAMES)
+            if _first(item, ("id", "name", *_URIS)) is None and _text(code) and isinstance(title, str | None):
+                item |= {"id": code} if title is None else {"id": code, "name": title}
+                if isinstance(item.get("concept"), list):
+                    item.setdefault("children", item["concept"])
+            waiting += item.get("children") or [] if isinstance(item.get("children"), list) else []
 
 
 def _by_id(content: Any) -> list[Any] | None:

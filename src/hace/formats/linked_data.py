@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import re
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -24,10 +25,28 @@ _RDFS = "http://www.w3.org/2000/01/rdf-schema#"
 _OWL = "http://www.w3.org/2002/07/owl#"
 _RDF_TYPE = "http://www.w3.org/1999/02/22-rdf-syntax-ns#type"
 _OBO = "http://www.geneontology.org/formats/oboInOwl#"
-_KINDS = (f"{_SKOS}Concept", f"{_OWL}Class", f"{_RDFS}Class")
-_PARENTS = (f"{_SKOS}broader", f"{_RDFS}subClassOf")  # child first
-_CHILDREN = (f"{_SKOS}narrower",)  # parent first
+_XL = "http://www.w3.org/2008/05/skos-xl#"
+_ISO = "http://purl.org/iso25964/skos-thes#"
+_GETTY = "http://vocab.getty.edu/ontology#"
+_CONCEPT = f"{_SKOS}Concept"
+_KINDS = (_CONCEPT, f"{_OWL}Class", f"{_RDFS}Class")
+_BROADER = (  # child first
+    f"{_SKOS}broader",
+    *(f"{_ISO}broader{kind}" for kind in ("Generic", "Instantial", "Partitive")),
+    *(f"{_GETTY}broader{kind}" for kind in ("Generic", "Instantial", "Partitive", "Preferred")),
+)
+_NARROWER = (  # parent first
+    f"{_SKOS}narrower",
+    *(f"{_ISO}narrower{kind}" for kind in ("Generic", "Instantial", "Partitive")),
+)
+_SUBCLASS = f"{_RDFS}subClassOf"
 _NAMES = (f"{_SKOS}prefLabel", f"{_RDFS}label")
+_LABELS = {
+    f"{_XL}prefLabel": True,
+    f"{_XL}altLabel": False,
+    f"{_XL}hiddenLabel": False,
+}  # whether it is the name
+_LITERAL_FORM = f"{_XL}literalForm"
 _OTHER_NAMES = (
     f"{_SKOS}altLabel",
     f"{_SKOS}hiddenLabel",
@@ -46,6 +65,7 @@ class Concepts:
     """What a document says of its concepts or classes, by IRI."""
 
     declared: dict[str, None] = field(default_factory=dict)
+    others: int = 0  # classes of a thesaurus, which are about its concepts
     edges: dict[tuple[str, str], None] = field(default_factory=dict)  # (parent, child)
     names: dict[str, list[tuple[str, str]]] = field(default_factory=dict)  # (language, name)
     other_names: list[tuple[str, str]] = field(default_factory=list)  # (name, IRI)
@@ -82,6 +102,8 @@ def parse_linked_data(source: SourceText, *, language: str = "en") -> Draft:
             draft.names[id] = _in_language(names, language)
             others += [(name, id) for _, name in names if name != draft.names[id]]
     draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
+    if concepts.others:
+        draft.notes.append(f"{concepts.others:,} classes beside the concepts are left out")
     note_ontology(draft, outside, len(concepts.deprecated & concepts.declared.keys()))
     return draft
 
@@ -109,9 +131,11 @@ def _graph(source: SourceText) -> Concepts:
         logging.ERROR
     )  # it warns of odd dates and IRIs, which do not matter here
     graph = rdflib.Graph(bind_namespaces="none")
+    syntax = "xml" if is_xml else "json-ld" if is_json else "turtle"  # N-Triples are Turtle
     try:
-        # N-Triples are Turtle.
-        graph.parse(data=source.text, format="xml" if is_xml else "json-ld" if is_json else "turtle")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of rdflib about itself
+            graph.parse(data=source.text, format=syntax)
     except Exception as error:  # parsers raise whatever they like about broken text
         said = " ".join(str(error).split())[:200]
         raise FormatError(
@@ -121,24 +145,36 @@ def _graph(source: SourceText) -> Concepts:
 
 
 def is_json_ld(content: Any) -> bool:
-    """Whether a JSON document is linked data that needs nothing from elsewhere: expanded, without a context."""
+    """Whether a JSON document is linked data that needs nothing from elsewhere: its contexts, if any, are in it."""
+    if isinstance(content, dict):
+        if not isinstance(content.get("@context"), dict | list) or not isinstance(
+            content.get("@graph"), list
+        ):
+            return False
+        return _contexts_are_inside(content)
     if not isinstance(content, list) or not all(isinstance(node, dict) and "@id" in node for node in content):
         return False
-    return any("@type" in node for node in content) and not _has_context(content)
+    return any("@type" in node for node in content) and _contexts_are_inside(content)
 
 
-def _has_context(content: Any) -> bool:
-    """Whether any object has a context, which may be an address."""
+def _contexts_are_inside(content: Any) -> bool:
+    """Whether no context of any object is an address."""
     waiting = [content]
     while waiting:
         item = waiting.pop()
         if isinstance(item, dict):
-            if "@context" in item or "@import" in item:
-                return True
+            if "@import" in item or not _is_inside(item.get("@context")):
+                return False
             waiting += item.values()
         elif isinstance(item, list):
             waiting += item
-    return False
+    return True
+
+
+def _is_inside(context: Any) -> bool:
+    if isinstance(context, list):
+        return all(part is None or isinstance(part, dict) for part in context)
+    return context is None or isinstance(context, dict)
 
 
 def _check_entities(source: SourceText) -> None:
@@ -152,26 +188,49 @@ def _check_entities(source: SourceText) -> None:
 
 def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
     concepts = Concepts()
+    kind_of: dict[str, str] = {}
+    in_thesaurus: dict[str, None] = {}  # what is broader or narrower than something
+    names: dict[str, list[tuple[str, str]]] = {}  # of labels that are nodes themselves, SKOS-XL
+    labels: list[tuple[str, str, bool]] = []
     triples = (
         sorted(graph) if len(graph) < 100_000 else graph
     )  # a stable order for what is small enough to sort
     for subject, predicate, value in triples:
-        if not isinstance(subject, rdflib.URIRef):
-            continue
         iri = str(subject)
         kind = str(predicate)
+        if kind == _LITERAL_FORM:
+            names.setdefault(iri, []).append((getattr(value, "language", None) or "", str(value)))
+        if not isinstance(subject, rdflib.URIRef):
+            continue
         if kind == _RDF_TYPE and str(value) in _KINDS:
-            concepts.declared[iri] = None
-        elif kind in _PARENTS and isinstance(value, rdflib.URIRef):
+            if kind_of.get(iri) != _CONCEPT:
+                kind_of[iri] = str(value)
+        elif kind in (*_BROADER, *_NARROWER) and isinstance(value, rdflib.URIRef):
+            edge = (iri, str(value)) if kind in _NARROWER else (str(value), iri)
+            concepts.edges[edge] = None
+            in_thesaurus |= {iri: None, str(value): None}
+        elif kind == _SUBCLASS and isinstance(value, rdflib.URIRef):
             concepts.edges[str(value), iri] = None
-        elif kind in _CHILDREN and isinstance(value, rdflib.URIRef):
-            concepts.edges[iri, str(value)] = None
         elif kind in _NAMES:
             concepts.names.setdefault(iri, []).append((getattr(value, "language", None) or "", str(value)))
+        elif kind in _LABELS:
+            labels.append((iri, str(value), _LABELS[kind]))
         elif kind in _OTHER_NAMES:
             concepts.other_names.append((str(value), iri))
         elif kind == _DEPRECATED and str(value).lower() in ("true", "1"):
             concepts.deprecated.add(iri)
+    for iri, label, is_name in labels:
+        for language, name in names.get(label, []):
+            if not is_name:
+                concepts.other_names.append((name, iri))
+            elif (language, name) not in concepts.names.setdefault(iri, []):
+                concepts.names[iri].append((language, name))
+    concepts.declared = dict.fromkeys(kind_of)
+    in_thesaurus = dict.fromkeys(iri for iri in in_thesaurus if iri in kind_of or iri in concepts.names)
+    in_thesaurus |= dict.fromkeys(iri for iri, kind in kind_of.items() if kind == _CONCEPT)
+    if 2 * len(in_thesaurus) > len(kind_of):
+        concepts.others = len(kind_of.keys() - in_thesaurus.keys())
+        concepts.declared = in_thesaurus
     return concepts
 
 

@@ -17,6 +17,7 @@ from hace.errors import ConfigError, FormatError, HierarchyError, nearest, short
 from hace.files.reading import reason
 from hace.files.writing import atomic_path
 from hace.formats import detection
+from hace.formats.claml import parse_claml
 from hace.formats.csv_tables import parse_csv, render_csv
 from hace.formats.detection import FileStart, refuse_other_documents
 from hace.formats.draft import Draft, Problems, SourceText, build, read_source
@@ -64,6 +65,7 @@ FORMATS: dict[str, Format] = {
     "csv": Format(
         "id, parent, name, label; edges; or label paths",
         suffixes=(".csv",),
+        signature=detection.is_code_table,
         looks_like=partial(detection.is_taxon_table, delimiter=","),
         parse=parse_csv,
         render=render_csv,
@@ -149,6 +151,11 @@ FORMATS: dict[str, Format] = {
         signature=detection.is_label_studio,
         parse=parse_label_studio,
         render=render_label_studio,
+    ),
+    "claml": Format(
+        "ClaML: ICD-10 and other classifications of health",
+        signature=detection.is_claml,
+        parse=parse_claml,
     ),
     "folder": Format("a tree of class folders", scan=scan_folder),
     "nabirds": Format("the files of NABirds", holds=holds_nabirds, scan=scan_nabirds),

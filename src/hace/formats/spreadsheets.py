@@ -37,13 +37,16 @@ def read_sheet(path: str | os.PathLike[str]) -> str:
 
 
 def _text(name: str, sheet: object) -> str:
-    """A sheet as text with tabs."""
+    """A sheet as text with tabs, as wide as its last filled cell."""
+    rows = [
+        [_cell(value) for value in row]
+        for row in sheet.iter_rows(values_only=True, max_col=_MOST_COLUMNS)  # pyright: ignore[reportAttributeAccessIssue]
+        if any(value is not None for value in row)
+    ]
+    width = max((i + 1 for row in rows for i, cell in enumerate(row) if cell), default=0)
     lines = io.StringIO()
     writer = csv.writer(lines, delimiter="\t", lineterminator="\n")
-    for row in sheet.iter_rows(values_only=True, max_col=_MOST_COLUMNS):  # pyright: ignore[reportAttributeAccessIssue]
-        cells = [_cell(value) for value in row]
-        if any(cells):
-            writer.writerow(cells)
+    writer.writerows(row[:width] for row in rows if any(row))
     return lines.getvalue()
 
 

@@ -571,12 +571,18 @@ def curie(address: str) -> str:
     return f"{match[1]}:{match[2]}" if match else address
 
 
+def _origin(id: str) -> str:
+    """What ids of one ontology begin with: GO: of GO:0005575; of an address all but its last part."""
+    address = re.match(r"https?://.*[/#]", id)
+    return address[0] if address else id[: id.find(":") + 1] or id
+
+
 def note_ontology(draft: Draft, outside: Mapping[tuple[str, str], Any], obsolete: int) -> None:
     """Notes about what an ontology has besides its own living terms."""
     if outside:
         below = {child for _, child in draft.edges}
         tops = [child for child in dict.fromkeys(child for _, child in outside) if child not in below]
-        where = sorted({parent[: parent.find(":") + 1] or parent for parent, _ in outside})
+        where = sorted({_origin(parent) for parent, _ in outside})
         words = f"; {len(tops):,} terms without another one are tops" if tops else ""
         left = f"{len(outside):,} parents are not in the file and are left out"
         draft.notes.append(f"{left} ({listed(where, 5)}){words}")

@@ -1,0 +1,102 @@
+"""ClaML, the XML in which WHO and national offices publish ICD-10, ICF and procedures: classes with their superclasses."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+from xml.parsers import expat
+
+from hace.errors import FormatError
+from hace.formats.draft import Draft, SourceText, quoted
+from hace.formats.taxonomies import absent
+
+_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
+_PREFERRED = "preferred"  # the kind of the rubric that is the name
+
+
+def parse_claml(source: SourceText, *, language: str = "en") -> Draft:
+    """Classes below their superclasses, named by the preferred rubric: in a language, where it is there in several."""
+    reading = _Reading(source)
+    parser = expat.ParserCreate()
+    parser.StartDoctypeDeclHandler = reading.check_doctype
+    parser.EntityDeclHandler = reading.refuse_entity
+    parser.StartElementHandler = partial(reading.open, parser)
+    parser.EndElementHandler = reading.close
+    parser.CharacterDataHandler = reading.text
+    try:
+        parser.Parse(_DECLARATION.sub("", source.text), True)
+    except UnicodeEncodeError as error:
+        raise FormatError(f"{source.name}: must be text. Got half a character at {error.start}.") from error
+    except expat.ExpatError as error:
+        raise FormatError(
+            f"{source.name}, line {error.lineno}: must be XML. Got an error: {expat.errors.messages[error.code]}."
+        ) from error
+    if not reading.parents:
+        raise FormatError(f"{source.name}: must have Class tags with a code. Got none.")
+    source.problems.raise_any()
+    draft = Draft(nodes=list(reading.parents), flat=True)
+    for code, names in reading.names.items():
+        said = [" ".join(name.split()) for name in (names.get(language), *names.values()) if name]
+        draft.names[code] = next(filter(None, said), code)
+    missing = []
+    for code, above in reading.parents.items():
+        known = [parent for parent in above if parent in reading.parents and parent != code]
+        draft.edges += [(parent, code) for parent in known]
+        if not known and above.keys() - {code}:
+            missing.append(code)
+    if missing:
+        draft.notes.append(absent(missing))
+    return draft
+
+
+class _Reading:
+    """What a pass over the tags has seen."""
+
+    def __init__(self, source: SourceText) -> None:
+        self.source = source
+        self.parents: dict[str, dict[str, None]] = {}
+        self.names: dict[str, dict[str, str]] = {}  # by language
+        self._code = ""
+        self._is_name = False
+        self._language: str | None = None  # of the label that is open
+
+    def check_doctype(self, name: str, system: str | None, public: str | None, has_subset: int) -> None:
+        if has_subset:
+            raise FormatError(
+                f"{self.source.name}: the DOCTYPE must not define anything. Got definitions: leave them out."
+            )
+
+    def refuse_entity(self, *_: object) -> None:
+        raise FormatError(f"{self.source.name}: must not define entities. Got one: leave it out.")
+
+    def open(self, parser: Any, tag: str, attributes: Mapping[str, str]) -> None:
+        if tag == "Class":
+            self._code = attributes.get("code", "").strip()
+            if not self._code or self._code in self.parents:
+                what = "none" if not self._code else f"{quoted(self._code)} again"
+                self.source.problems.broken(
+                    parser.CurrentLineNumber, f"a Class must have a code of its own. Got {what}."
+                )
+            self.parents.setdefault(self._code, {})
+            self.names.setdefault(self._code, {})
+        elif tag == "SuperClass" and self._code:
+            self.parents[self._code][attributes.get("code", "").strip()] = None
+        elif tag == "Rubric":
+            self._is_name = attributes.get("kind") == _PREFERRED and bool(self._code)
+        elif tag == "Label" and self._is_name:
+            self._language = attributes.get("xml:lang", "")
+
+    def close(self, tag: str) -> None:
+        if tag == "Class":
+            self._code = ""
+        elif tag == "Rubric":
+            self._is_name = False
+        elif tag == "Label":
+            self._language = None
+
+    def text(self, characters: str) -> None:
+        if self._language is not None:
+            names = self.names[self._code]
+            names[self._language] = names.get(self._language, "") + characters
