@@ -84,11 +84,10 @@ def least_cost(
         return Decisions(hierarchy, answers.nodes, answers.probabilities, -values)
     p = leaf_log_probs(log_q.double(), hierarchy).exp()
     costs, probabilities = _dag_costs(p, hierarchy, candidates, distance, price)
-    nodes = best = _least(costs, probabilities)
-    if candidates == "leaves":
-        nodes = layout(hierarchy, log_q.device).leaf_nodes[best]
-    chosen = (table.gather(1, best[:, None]).squeeze(1) for table in (probabilities, costs))
-    return Decisions(hierarchy, nodes, *chosen)
+    best = _least(costs, probabilities)
+    nodes = layout(hierarchy, log_q.device).leaf_nodes[best] if candidates == "leaves" else best
+    rows = torch.arange(len(best), device=best.device)
+    return Decisions(hierarchy, nodes, probabilities[rows, best], costs[rows, best])
 
 
 @cached_on_hierarchy
@@ -100,26 +99,36 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
     where = places(h, torch.device("cpu"))
     depths = np.append(h.depths, 0)
     heights = np.append(h.heights, virtual_height(h))
-    leaf = np.append(h.labels >= 0, False)
-    below = depths > 0
-    vague = heights if distance == "lca_height" else h.max_depth - depths
-    inside = (vague * np.where(leaf, 1.0, 1 - price))[:, None]
+    below_root = depths > 0
+    vague = (
+        heights if distance == "lca_height" else h.max_depth - depths
+    )  # distance of a node to the leaves below it
+    is_leaf = np.append(h.labels >= 0, False)
+    inside = (vague * np.where(is_leaf, 1.0, 1 - price))[:, None]
+    sample = None
     if distance == "lca_height":
-        gain = np.where(below, heights[np.append(h.parent_nodes, -1)] - heights, 0)
-        constant = -heights[-1]
+        gain = np.where(below_root, heights[np.append(h.parent_nodes, -1)] - heights, 0)
+        constant = np.full(h.num_nodes + 1, -heights[-1])
     elif distance == "lca_depth":
-        gain = 1 * below
-        constant = -h.max_depth
+        gain = np.where(below_root, 1, 0)
+        constant = np.full(h.num_nodes + 1, -h.max_depth)
     else:
-        gain = 2 * below
+        gain = np.where(below_root, 2, 0)
         constant = -depths
+        # At price 1 the depth of a leaf no longer matters, and one column is enough.
         leaf_depths = where.depths.numpy()[None, :] if price < 1 else depths[:, None]
         inside = (1 - price) * (leaf_depths - depths[:, None])
-
-    ones = np.ones(h.num_nodes + 1)
-    parts = (gain, ones[:1, None], ones, inside, constant * ones, price * vague)
-    sample = _numbers(-h.depths[where.columns.numpy()], device) if distance == "edges" else None
-    return Worth(0.0, *(_numbers(x, device) for x in parts), sample=sample)
+        sample = _numbers(-h.depths[where.columns.numpy()], device)
+    return Worth(
+        start=0.0,
+        gain=_numbers(gain, device),
+        weight=_numbers(np.ones((1, 1)), device),
+        scale=_numbers(np.ones(h.num_nodes + 1), device),
+        inside=_numbers(inside, device),
+        constant=_numbers(constant, device),
+        reach=_numbers(price * vague, device),
+        sample=sample,
+    )
 
 
 def _least(costs: Tensor, probabilities: Tensor) -> Tensor:
@@ -173,40 +182,57 @@ def best_expected(
 @cached_on_hierarchy
 def _measure(h: Hierarchy, metric: str, beta: float, device: torch.device) -> Worth:
     """The metric in the terms of the search. Below u no answer has more than 1, where u itself has 1 - reach(u) or more."""
-    depths = np.append(h.depths, 0).astype(float)
-    log2 = np.log2(h.num_leaves)
-    leaf = places(h, torch.device("cpu")).depths.numpy()[None, :]
-    answer = np.arange(h.max_depth + 1)[:, None]
-    deepest = depths + np.append(h.heights, h.max_depth)  # of the leaves below each node
-    gain = 1.0 * (depths > 0)
+    depths = np.append(h.depths, 0)
+    gain = np.where(depths > 0, 1.0, 0.0)
     scale = np.ones(h.num_nodes + 1)
-    start = float(metric in ("wu_palmer", "zhao"))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        if metric == "hierarchical_f":
-            square = beta**2
-            weight = (1 + square) / (square * leaf + answer)
-            own = (1 + square) * depths / (square * deepest + depths)
-        elif metric == "wu_palmer":
-            weight = 2 / (leaf + answer + 2)
-            own = 2 * (depths + 1) / (depths + deepest + 2)
-        elif metric == "zhao":
-            weight = 1 / (np.maximum(leaf, answer) + 1)
-            own = (depths + 1) / (deepest + 1)
-        else:
+    weight = np.ones((1, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):  # 0 / 0 at the root
+        if metric == "information_f1":
             information = relations(h).information
             gain = information - information[np.append(h.parent_nodes, -1)]
-            weight = np.ones((1, 1))
-            scale = 2 / (information + log2)
+            scale = 2 / (information + np.log2(h.num_leaves))
             own = information * scale
+        else:
+            weight = _depth_weights(h, metric, beta)
+            own = _value_for_deepest_leaf(h, metric, beta)
 
-    if weight.shape[1] == 1:  # all leaves have one depth, so the kernel serves
-        scale = scale * weight[np.append(h.depths, 0) if len(weight) > 1 else 0, 0]
+    if len(weight) > 1 and weight.shape[1] == 1:
+        # All leaves have one depth: the weight depends on the answer alone, and so the kernel can search.
+        scale = scale * weight[depths, 0]
         weight = np.ones((1, 1))
-    nothing = np.zeros(h.num_nodes + 1)
-    inside = np.broadcast_to(nothing[:, None], (len(nothing), weight.shape[1]))
-    reach = 1 - np.where(np.isfinite(own), own, 0.0)
-    parts = (gain, weight, scale, inside, nothing, reach)
-    return Worth(start, *(_numbers(x, device) for x in parts), sample=None)
+    zeros = np.zeros(h.num_nodes + 1)
+    return Worth(
+        start=1.0 if metric in ("wu_palmer", "zhao") else 0.0,
+        gain=_numbers(gain, device),
+        weight=_numbers(weight, device),
+        scale=_numbers(scale, device),
+        inside=_numbers(np.tile(zeros[:, None], weight.shape[1]), device),
+        constant=_numbers(zeros, device),
+        reach=_numbers(1 - np.where(np.isfinite(own), own, 0.0), device),
+        sample=None,
+    )
+
+
+def _depth_weights(h: Hierarchy, metric: str, beta: float) -> np.ndarray:
+    """(D + 1, K) what the metric multiplies d(a) or d(a) + 1 by, for an answer of depth 0..D and a leaf of each depth."""
+    answer = np.arange(h.max_depth + 1)[:, None]
+    leaf = places(h, torch.device("cpu")).depths.numpy()[None, :]
+    if metric == "hierarchical_f":
+        return (1 + beta**2) / (beta**2 * leaf + answer)
+    if metric == "wu_palmer":
+        return 2 / (leaf + answer + 2)
+    return 1 / (np.maximum(leaf, answer) + 1)
+
+
+def _value_for_deepest_leaf(h: Hierarchy, metric: str, beta: float) -> np.ndarray:
+    """(N + 1,) the metric of the answer v where the truth is the deepest leaf below v: no leaf below v gives less."""
+    depths = np.append(h.depths, 0).astype(float)
+    deepest = depths + np.append(h.heights, h.max_depth)
+    if metric == "hierarchical_f":
+        return (1 + beta**2) * depths / (beta**2 * deepest + depths)
+    if metric == "wu_palmer":
+        return 2 * (depths + 1) / (depths + deepest + 2)
+    return (depths + 1) / (deepest + 1)
 
 
 def _numbers(values: np.ndarray, device: torch.device) -> Tensor:
@@ -248,15 +274,29 @@ class TreePlaces(NamedTuple):
 @cached_on_hierarchy
 def places(h: Hierarchy, device: torch.device) -> TreePlaces:
     """The places of a tree or forest."""
+
+    def tensor(values: np.ndarray) -> Tensor:
+        return torch.from_numpy(np.array(values)).to(device)
+
     columns = h.leaf_nodes[preorder_labels(h)]
-    depth = h.depths[columns]
-    by_depth = np.argsort(depth, kind="stable")
-    depths, start = np.unique(depth[by_depth], return_index=True)
-    low, high = (np.append(x, end) for x, end in zip(leaf_ranges(h), (0, h.num_leaves), strict=True))
-    before = np.stack([np.concatenate([[0], np.cumsum(depth == k)]) for k in depths], axis=1)  # (n + 1, K)
-    ranges = (start + before[low], start + before[high])
-    parts = (columns, low, high, by_depth, *ranges, depths, np.append(h.depths, 0))
-    return TreePlaces(*(torch.from_numpy(np.array(x)).to(device) for x in parts))
+    leaf_depth = h.depths[columns]
+    by_depth = np.argsort(leaf_depth, kind="stable")
+    depths, start = np.unique(leaf_depth[by_depth], return_index=True)
+    low, high = leaf_ranges(h)
+    low = np.append(low, 0)  # all leaves are below the virtual root
+    high = np.append(high, h.num_leaves)
+    is_of_depth = leaf_depth[:, None] == depths  # (n, K)
+    before = np.concatenate([np.zeros((1, len(depths)), dtype=np.int64), is_of_depth.cumsum(axis=0)])
+    return TreePlaces(
+        columns=tensor(columns),
+        low=tensor(low),
+        high=tensor(high),
+        by_depth=tensor(by_depth),
+        first=tensor(start + before[low]),
+        last=tensor(start + before[high]),
+        depths=tensor(depths),
+        node_depths=tensor(np.append(h.depths, 0)),
+    )
 
 
 def _refuse_silent(silent: Tensor) -> None:
@@ -388,7 +428,7 @@ class _Search:
         mass = self.running[:, -1]
         frontier = self.evaluate(row, node, mass, self.measure.start * self.parts(row, node, mass))
         if self.h.rooted:
-            self.keep(frontier, mass)
+            self.note(frontier, mass)
         return frontier
 
     def follow_best_leaf(self) -> None:
@@ -403,11 +443,11 @@ class _Search:
             some = (self.places.node_depths[nodes] > 0).nonzero().squeeze(1)  # -1 is the virtual root, too
             mass = self.masses(row[some], nodes[some])
             frontier = self.evaluate(row[some], nodes[some], mass, sums[some])
-            self.keep(frontier, mass)
+            self.note(frontier, mass)
             sums[some] = frontier.sums
 
-    def keep(self, answers: _Frontier, mass: Tensor) -> None:
-        """Note the answers that are the best so far, or as good."""
+    def note(self, answers: _Frontier, mass: Tensor) -> None:
+        """Add the answers that are the best so far, or as good, to the list."""
         if self.leaves_only:
             leaf = (self.labels[answers.node] >= 0).nonzero().squeeze(1)
             answers = answers.take(leaf)
@@ -424,37 +464,47 @@ class _Search:
 
     def descend(self, frontier: _Frontier | None = None) -> None:
         """Look at all nodes below a frontier, or below the top, that may be best."""
-        start, count, child = self.layout.children
         frontier = self.top() if frontier is None else frontier
         while len(frontier.row):
-            number = count[frontier.node]
-            parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
-            first = start[frontier.node] - (number.cumsum(0) - number)
-            node = child[first[parent] + torch.arange(len(parent), device=number.device)]
+            parent, node = self.children(frontier)
             row = frontier.row[parent]
             mass = self.masses(row, node)
             bound = frontier.value[parent] + self.measure.reach[frontier.node][parent] * mass
             promising = (bound >= self.least(frontier.row)[parent]).nonzero().squeeze(1)
-            if len(promising) * frontier.sums.shape[1] > _ENTRIES and len(number) > 1:
-                for half in torch.arange(len(number), device=number.device).tensor_split(2):
+            too_many = len(promising) * frontier.sums.shape[1] > _ENTRIES
+            if too_many and len(frontier.row) > 1:
+                for half in torch.arange(len(frontier.row), device=row.device).tensor_split(2):
                     self.descend(frontier.take(half))
                 return
             mass = mass[promising]
             frontier = self.evaluate(row[promising], node[promising], mass, frontier.sums[parent[promising]])
-            self.keep(frontier, mass)
-            frontier = frontier.take((self.labels[frontier.node] < 0).nonzero().squeeze(1))
+            self.note(frontier, mass)
+            inner = self.labels[frontier.node] < 0
+            frontier = frontier.take(inner.nonzero().squeeze(1))
+
+    def children(self, frontier: _Frontier) -> tuple[Tensor, Tensor]:
+        """The children of all nodes of a frontier: the place of each one's parent in the frontier, and the child."""
+        start, count, child = self.layout.children
+        number = count[frontier.node]
+        parent = torch.repeat_interleave(torch.arange(len(number), device=number.device), number)
+        before = number.cumsum(0) - number  # children of the nodes before
+        which = torch.arange(len(parent), device=number.device) - before[parent]
+        return parent, child[start[frontier.node][parent] + which]
 
     def best(self) -> tuple[Tensor, Tensor, Tensor]:
         """(B,) nodes, masses and values of the best answers."""
         row, node, value, mass = (torch.cat(parts) for parts in zip(*self.best_answers, strict=True))
+        # What was best when it was noted may have been beaten since.
         good = (value >= self.least(row)).nonzero().squeeze(1)
         row = row[good]
         node = node[good]
         mass = mass[good]
+        # Of equal values the most probable answers,
         most = torch.full_like(self.value, -1.0).scatter_reduce(0, row, mass, "amax")
         good = (mass >= most[row]).nonzero().squeeze(1)
         row = row[good]
         node = node[good]
+        # and of these the first.
         order = self.labels[node] if self.leaves_only else node
         first = order.new_full((len(self.p),), len(self.labels)).scatter_reduce(0, row, order, "amin")
         nodes = self.layout.leaf_nodes[first] if self.leaves_only else first

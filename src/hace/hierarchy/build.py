@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain, count
+from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
 import numpy as np
@@ -218,18 +218,7 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     if ids == "shared" and level_names is None:
         levels = None  # a concept below several others has no one level
     problems: list[str] = []
-    tree: PathTree[str] = PathTree()
-    row_of_end: dict[int, int] = {}  # the place at the end of a row: the first such row
-    for number, row in enumerate(rows, start=1):
-        path = _cells(row, number, problems)
-        if ids == "merged":  # a name below itself is one node
-            path = tuple(name for above, name in zip((None, *path), path, strict=False) if name != above)
-        if levels is not None and len(path) > len(levels):
-            problems.append(f"Row {number} has {len(path)} names, but level_names only {len(levels)}.")
-        elif path:
-            row_of_end.setdefault(tree.add(path), number)
-    if ids == "merged":
-        _report_classes_above_others(tree, row_of_end, problems)
+    tree = _tree_of_rows(rows, ids == "merged", levels, problems)
     place_ids = _place_ids(tree, ids, levels)
     place_of: dict[str, int] = {}  # id: the first place that has it
     shared: dict[str, int] = {}  # id: the second place that has it
@@ -239,13 +228,35 @@ def edges_of_paths(paths: Any, ids: str, level_names: Sequence[str] | None) -> P
     if shared and ids != "shared":
         problems.append(_shared_id_problem(tree, place_of, shared, ids))
     index = {id: i for i, id in enumerate(place_of)}
-    pairs: dict[tuple[int, int], None] = {}
-    for place in range(len(place_ids)) if ids == "shared" else place_of.values():
-        if tree.parents[place] >= 0:
-            pairs[index[place_ids[tree.parents[place]]], index[place_ids[place]]] = None
+    # A shared concept has the parents of all its places, another node those of its first.
+    places = range(len(place_ids)) if ids == "shared" else place_of.values()
+    edges: dict[tuple[int, int], None] = {}  # a dict, for each edge once and in order
+    for place in places:
+        parent = tree.parents[place]
+        if parent >= 0:
+            edges[index[place_ids[parent]], index[place_ids[place]]] = None
     names_of = {id: tree.keys[place] for id, place in place_of.items()}
-    flat = [end for pair in pairs for end in pair]
-    return PathTable(list(index), _pairs(flat), names_of, levels, problems)
+    ends = [end for edge in edges for end in edge]
+    return PathTable(list(index), _pairs(ends), names_of, levels, problems)
+
+
+def _tree_of_rows(
+    rows: Iterable[Any], merged: bool, levels: Sequence[str] | None, problems: list[str]
+) -> PathTree[str]:
+    """The paths of all rows as one tree; ``merged``: a name right below itself is one node."""
+    tree: PathTree[str] = PathTree()
+    row_of_end: dict[int, int] = {}  # the place at the end of a row: the first such row
+    for number, row in enumerate(rows, start=1):
+        path = _cells(row, number, problems)
+        if merged:
+            path = tuple(name for name, _ in groupby(path))
+        if levels is not None and len(path) > len(levels):
+            problems.append(f"Row {number} has {len(path)} names, but level_names only {len(levels)}.")
+        elif path:
+            row_of_end.setdefault(tree.add(path), number)
+    if merged:
+        _report_classes_above_others(tree, row_of_end, problems)
+    return tree
 
 
 def _rows_of_paths(paths: Any) -> tuple[Iterable[Any], Sequence[str] | None]:

@@ -104,7 +104,8 @@ class LabelledFeatures:
         mean = (self.x.T @ share)[:, 0] if centred else self.like.new_zeros(width)
         axes = torch.randn(width, min(count, width), generator=torch.Generator().manual_seed(0)).to(self.like)
         for _ in range(3):
-            along = share * (self.x @ (axes := torch.linalg.qr(axes).Q) - mean @ axes)  # (M, k)
+            axes = torch.linalg.qr(axes).Q
+            along = share * (self.x @ axes - mean @ axes)  # (M, k)
             axes = self.x.T @ along - torch.outer(mean, along.sum(dim=0))
         axes = torch.linalg.qr(axes).Q
         variance = (share * (self.x @ axes - mean @ axes).square()).sum(dim=0)

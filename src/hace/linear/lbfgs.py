@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -224,52 +225,79 @@ class _Objective:
         return a.to(self.dtype) @ b.to(self.dtype)
 
     def __call__(self, point: Tensor) -> tuple[float, Tensor]:
+        """The objective and its gradient (d + 1, K) at a point V, and on the side what the preconditioner needs."""
         outer = self._uncentred(point)
+        layer = self._layer(outer)
+        value, slope = self._loss_and_slope(layer)
+        if not self._bias:
+            slope[-1] = 0.0
+        gradient = self._back_through_layer(slope, layer, outer)
+        gradient[:-1] += self._decay * point[:-1] - torch.outer(self._mean, gradient[-1])
+        self._length = float(gradient.norm())
+        return value + self._decay / 2 * float(point[:-1].square().sum()), gradient
+
+    def _layer(self, outer: Tensor) -> Tensor:
+        """Weights and bias (d + 1, columns) that the features are multiplied by, from V on uncentred features."""
         if self._root is not None:
-            layer = self._product(outer, self._root.T)
-        else:
-            with torch.enable_grad():
-                outer.requires_grad_(self._summed is not None)
-                layer = outer if self._summed is None else self._summed.leaf_logits(outer)  # (d + 1, K)
+            return self._product(outer, self._root.T)
+        if self._summed is None:
+            return outer
+        with torch.enable_grad():
+            return self._summed.leaf_logits(outer.requires_grad_())
+
+    def _back_through_layer(self, slope: Tensor, layer: Tensor, outer: Tensor) -> Tensor:
+        """The gradient with respect to V, from that with respect to :meth:`_layer`'s."""
+        if self._root is not None:
+            return self._product(slope, self._root).double()
+        if self._summed is None:
+            return slope
+        with torch.enable_grad():  # a scalar: torch imports sympy to check the shape of anything else
+            (gradient,) = torch.autograd.grad((layer * slope).sum(), outer)
+        return gradient
+
+    def _loss_and_slope(self, layer: Tensor) -> tuple[float, Tensor]:
+        """The mean loss over all samples, and its gradient with respect to the layer; sets the curvature."""
         used = layer.detach().to(self._rows.like)
         value = 0.0
         slope = torch.zeros_like(layer, requires_grad=False)
-        moment = 0.0
+        moment = None  # sums of squares, or products, of the gradients of samples
         for part in self._parts:
             x = self._rows.x[part]
-            target = self._rows.target[part]
-            z = (used if self._large else (x @ used[:-1]).add_(used[-1])).requires_grad_()
-            with torch.enable_grad():
-                if self._large and isinstance(x, Tensor):
-                    each = self._loss.linear(x, z[:-1].t(), z[-1], target)
-                else:
-                    each = self._loss(z, target)
-                each = each if self._rows.weight is None else each * self._rows.weight[part]
-                (grad,) = torch.autograd.grad(each.sum() / self._mass, z)
-            value += float(each.detach().double().sum()) / self._mass
+            # With very many columns the scores of a part do not fit: the loss takes the layer in their place.
+            z = used if self._large else (x @ used[:-1]).add_(used[-1])
+            losses, grad = self._losses_and_gradient(x, z.requires_grad_(), part)
+            value += float(losses.double().sum()) / self._mass
             if self._large:
                 slope += grad
                 continue
             slope[:-1] += x.T @ grad
             slope[-1] += grad.sum(dim=0)
             if self.measures:
-                # Weights act once, as if a sample occurred that often: they are in the gradient already.
-                own = grad
-                if self._rows.weight is not None:
-                    own = grad / self._rows.weight[part, None].clamp(min=_FLOOR)
-                moment = moment + ((grad * own).sum(dim=0) if self._root is None else grad.T @ own)
-        self._curvature = moment * self._mass if isinstance(moment, Tensor) else None
-        if not self._bias:
-            slope[-1] = 0.0
-        gradient = slope
-        if self._root is not None:
-            gradient = self._product(slope, self._root).double()
-        elif self._summed is not None:
-            with torch.enable_grad():  # a scalar: torch imports sympy to check the shape of anything else
-                (gradient,) = torch.autograd.grad((layer * slope).sum(), outer)
-        gradient[:-1] += self._decay * point[:-1] - torch.outer(self._mean, gradient[-1])
-        self._length = float(gradient.norm())
-        return value + self._decay / 2 * float(point[:-1].square().sum()), gradient
+                squares = self._gradient_squares(grad, part)
+                moment = squares if moment is None else moment + squares
+        self._curvature = None if moment is None else moment * self._mass
+        return value, slope
+
+    def _losses_and_gradient(self, x: Any, z: Tensor, part: slice) -> tuple[Tensor, Tensor]:
+        """The weighted losses of a part of the samples, and the gradient of their share of the mean with respect to z."""
+        weight = self._rows.weight
+        with torch.enable_grad():
+            if self._large and isinstance(x, Tensor):
+                losses = self._loss.linear(x, z[:-1].t(), z[-1], self._rows.target[part])
+            else:
+                losses = self._loss(z, self._rows.target[part])
+            if weight is not None:
+                losses = losses * weight[part]
+            (gradient,) = torch.autograd.grad(losses.sum() / self._mass, z)
+        return losses.detach(), gradient
+
+    def _gradient_squares(self, gradient: Tensor, part: slice) -> Tensor:
+        """Sums over a part of the samples: of the squares of each column, or with a root of all products of columns."""
+        own = gradient
+        if self._rows.weight is not None:
+            # Weights act once, as if a sample occurred that often: they are in the gradient already.
+            own = gradient / self._rows.weight[part, None].clamp(min=_FLOOR)
+        return (gradient * own).sum(dim=0) if self._root is None else gradient.T @ own
 
     def preconditioner(self) -> Callable[[Tensor], Tensor]:
         """The inverse of S (x) C + weight_decay I, with C as the last point had it; S is known in its principal axes only."""

@@ -34,6 +34,7 @@ from hace.hierarchy.derived import is_above
 from hace.linear.features import unit_rows
 from hace.linear.fit import fit_heads, head_scores
 from hace.linear.heads import Optimization, Trial
+from hace.losses.base import HierarchicalLoss
 from hace.losses.registry import build_loss
 from hace.metrics.intervals import interval
 
@@ -306,28 +307,40 @@ class UnseenStudy:
         label = left.labels[self.train[1]]
         x = unit_rows(self.train[0][label >= 0])
         y = label[label >= 0]
-        h = left.hierarchy
         test = unit_rows(self.test[0])
-        test = test if self.outside is None else np.concatenate([test, unit_rows(self.outside)])
-        if made.distances and left.classes not in cached:
-            cached[left.classes] = distance_logits(x, y, test)
-        near = cached[left.classes] if made.distances else None
+        if self.outside is not None:
+            test = np.concatenate([test, unit_rows(self.outside)])
+        near = None
+        if made.distances:
+            if left.classes not in cached:
+                cached[left.classes] = distance_logits(x, y, test)
+            near = cached[left.classes]
         if made.loss is None:
             assert near is not None
-            return build_loss("cross_entropy", h).node_log_probs(near)
-        loss = build_loss(made.loss, h, **made.options)
+            return build_loss("cross_entropy", left.hierarchy).node_log_probs(near)
+        loss = build_loss(made.loss, left.hierarchy, **made.options)
         key = f"{made.loss} {made.options}"
-        optimization = Optimization(epochs=self.epochs, batch_size=256)
-        if key not in cached:  # once, on a tenth of the training samples of the first draw
-            held = np.arange(len(y)) % 10 == 0
-            heads = fit_heads(x[~held], y[~held], [Trial(loss, r) for r in RATES], optimization, seed=seed)
-            guessed = [loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy() for head in heads]
-            cached[key] = RATES[int(np.argmax([(labels == y[held]).mean() for labels in guessed]))]
+        if key not in cached:  # chosen once, in the first draw
+            cached[key] = self._best_rate(loss, x, y, seed)
         if key not in scores:
-            (head,) = fit_heads(x, y, [Trial(loss, cached[key])], optimization, seed=seed)
+            (head,) = fit_heads(x, y, [Trial(loss, cached[key])], self._optimization, seed=seed)
             scores[key] = head_scores(test, head)
-        z = scores[key]
-        return loss.node_log_probs(z if near is None else refined(z, near, loss.head.leaf_nodes))
+        z = scores[key] if near is None else refined(scores[key], near, loss.head.leaf_nodes)
+        return loss.node_log_probs(z)
+
+    @property
+    def _optimization(self) -> Optimization:
+        return Optimization(epochs=self.epochs, batch_size=256)
+
+    def _best_rate(self, loss: HierarchicalLoss, x: np.ndarray, y: IntArray, seed: int) -> float:
+        """The learning rate of greatest accuracy on every tenth training sample, after training on the others."""
+        held = np.arange(len(y)) % 10 == 0
+        trials = [Trial(loss, rate) for rate in RATES]
+        accuracies = []
+        for head in fit_heads(x[~held], y[~held], trials, self._optimization, seed=seed):
+            answers = loss.leaf_logits(head_scores(x[held], head)).argmax(dim=1).numpy()
+            accuracies.append((answers == y[held]).mean())
+        return RATES[int(np.argmax(accuracies))]
 
 
 def distance_logits(x: np.ndarray, y: IntArray, test: np.ndarray) -> Tensor:

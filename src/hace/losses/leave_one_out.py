@@ -64,18 +64,27 @@ class LeaveOneOutLoss(LabelLoss):
 
     def _set_edges(self, h: Hierarchy) -> None:
         """Per label of a DAG: its ancestors, in slots, and the edges from them down to nodes at or above the label."""
-        up = [h.ancestors(h.nodes[v], include_self=True) for v in self.label_nodes.tolist()]
-        edges = [[(h.index(p), h.index(c)) for c in nodes for p in h.parents(c)] for nodes in up]
-        slots = [{s: i for i, s in enumerate(dict.fromkeys(s for s, _ in row))} for row in edges]
-        self.longest = max(map(len, edges))
-        self.most = max(map(len, slots))
-        self.constant("start", np.cumsum([0, *map(len, edges)]))
-        flat = [(c, slot[s]) for row, slot in zip(edges, slots, strict=True) for s, c in row]
-        child, slot = np.array(flat, dtype=np.int64).reshape(-1, 2).T
-        self.constant("child", child)
-        self.constant("slot", slot)
-        self.constant("first", np.cumsum([0, *map(len, slots)]))
-        self.constant("ancestor", np.array([s for slot in slots for s in slot], dtype=np.int64))
+        num_edges: list[int] = []  # of each label
+        num_ancestors: list[int] = []
+        children: list[int] = []  # the lower end of every edge, label after label
+        slots: list[int] = []  # where the upper end is among the label's ancestors
+        ancestors: list[int] = []  # the slots of all labels, one after another
+        for label in self.label_nodes.tolist():
+            slot_of: dict[int, int] = {}
+            edges = _edges_above(h, label)
+            for parent, child in edges:
+                slots.append(slot_of.setdefault(parent, len(slot_of)))
+                children.append(child)
+            ancestors += slot_of
+            num_edges.append(len(edges))
+            num_ancestors.append(len(slot_of))
+        self.longest = max(num_edges)
+        self.most = max(num_ancestors)
+        self.constant("start", np.cumsum([0, *num_edges]))
+        self.constant("child", np.array(children, dtype=np.int64))
+        self.constant("slot", np.array(slots, dtype=np.int64))
+        self.constant("first", np.cumsum([0, *num_ancestors]))
+        self.constant("ancestor", np.array(ancestors, dtype=np.int64))
 
     def kernel_call(self) -> KernelCall | None:
         """The compiled loss for batches of labels; None on a DAG."""
@@ -119,12 +128,16 @@ class LeaveOneOutLoss(LabelLoss):
         """Masks of what is outside B(s, y): (B, A, N), with A slots for the ancestors of a label."""
         entry, real = padded(rows, self.start, self.longest)
         sample, place = real.nonzero(as_tuple=True)
-        child = self.child[entry[sample, place]]
-        slot = self.slot[entry[sample, place]]
-        size = self.head.below_first[child + 1] - self.head.below_first[child]
+        edge = entry[sample, place]  # (E,) the edges of all samples' labels
+        child = self.child[edge]
+        slot = self.slot[edge]
+        # One pair per edge and node at or below its lower end, all of which are inside.
+        first = self.head.below_first[child]
+        size = self.head.below_first[child + 1] - first
         pair = torch.repeat_interleave(torch.arange(len(child), device=z.device), size)
-        within = torch.arange(len(pair), device=z.device) - (size.cumsum(0) - size)[pair]
-        below = self.head.below[self.head.below_first[child][pair] + within].long()
+        before = size.cumsum(0) - size
+        which = torch.arange(len(pair), device=z.device) - before[pair]
+        below = self.head.below[first[pair] + which].long()
         outside = torch.ones(len(z), self.most, z.shape[1], dtype=torch.bool, device=z.device)
         outside[sample[pair], slot[pair], below] = False
         wide = z.to(numerics.wide_dtype(z))
@@ -132,3 +145,11 @@ class LeaveOneOutLoss(LabelLoss):
         ancestor, present = padded(rows, self.first, self.most)
         own = wide.gather(1, self.ancestor[ancestor])
         return torch.where(present, rest - own, 0.0).sum(dim=1).to(z.dtype)
+
+
+def _edges_above(h: Hierarchy, label: int) -> list[tuple[int, int]]:
+    """The edges (parent, child) from a node's ancestors down to the node."""
+    edges = []
+    for id in h.ancestors(h.nodes[label], include_self=True):
+        edges += [(h.index(parent), h.index(id)) for parent in h.parents(id)]
+    return edges

@@ -174,21 +174,25 @@ def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
 
 def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
     """The rows on a DAG: (row, node, mass) entries that move up step by step, and what stays of them."""
-    parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
-    first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1))
+    num_parents = np.bincount(h.edges[:, 1], minlength=h.num_nodes)
+    first_edge = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1))
     row = np.arange(len(rows))
     node = np.asarray(rows)
     mass = np.ones(len(rows))
-    entries = []
+    keys, values = [], []
     for step in range(masses.shape[1]):
-        entries.append((row * h.num_nodes + node, mass * masses[row, step]))
-        ways = np.maximum(parents[node], 1)  # a top keeps what arrives
-        edge = np.repeat(first[node] - (np.cumsum(ways) - ways), ways) + np.arange(int(ways.sum()))
-        stays = np.repeat(parents[node] == 0, ways)
-        node = np.where(stays, np.repeat(node, ways), h.edges[np.minimum(edge, len(h.edges) - 1), 0])
-        row, node, mass = _merged(np.repeat(row, ways) * h.num_nodes + node, np.repeat(mass / ways, ways), h)
-    keys, values = (np.concatenate(part) for part in zip(*entries, strict=True))
-    row, node, value = _merged(keys, values, h)
+        keys.append(row * h.num_nodes + node)
+        values.append(mass * masses[row, step])
+        # Each entry moves on to every parent of its node, in equal shares; a top keeps what arrives.
+        ways = np.maximum(num_parents[node], 1)
+        entry = np.repeat(np.arange(len(node)), ways)
+        before = np.cumsum(ways) - ways
+        which = np.arange(len(entry)) - before[entry]
+        edge = np.minimum(first_edge[node][entry] + which, len(h.edges) - 1)  # any, for a top
+        is_top = num_parents[node][entry] == 0
+        moved = np.where(is_top, node[entry], h.edges[edge, 0])
+        row, node, mass = _merged(row[entry] * h.num_nodes + moved, (mass / ways)[entry], h)
+    row, node, value = _merged(np.concatenate(keys), np.concatenate(values), h)
     order = np.lexsort((-node, row))  # a label has the largest index of its row
     start = np.searchsorted(row, np.arange(len(rows) + 1))
     return Table(start.astype(np.int64), node[order], value[order])

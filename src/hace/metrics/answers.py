@@ -102,16 +102,26 @@ def confusion(preds: Any, target: Any, hierarchy: Hierarchy, **forms: Unpack[Sco
 def summarise_mistakes(hierarchy: Hierarchy, answers: IntArray, truth: IntArray) -> Confusion:
     """:func:`confusion` of node indices."""
     wrong = answers != truth
-    pairs, count = np.unique(np.stack([truth[wrong], answers[wrong]], axis=1), axis=0, return_counts=True)
+    both = np.stack([truth[wrong], answers[wrong]], axis=1)
+    pairs, count = np.unique(both, axis=0, return_counts=True)
     lca = relations(hierarchy).lca(pairs[:, 1], pairs[:, 0])
-    depth = np.append(hierarchy.depths, 0)[lca]
-    by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1).astype(np.int64)
-    places, at = np.unique(lca, return_inverse=True)
-    there = np.bincount(at, weights=count, minlength=len(places)).astype(np.int64)
-    pairs = np.column_stack([pairs, count])
-    meeting = np.column_stack([places, there])
-    pairs, meeting = (table[np.argsort(-table[:, -1], kind="stable")] for table in (pairs, meeting))
-    return Confusion(hierarchy, len(truth), int(wrong.sum()), pairs, by_level, meeting)
+    depth = np.append(hierarchy.depths, 0)[lca]  # the virtual root, -1, has depth 0
+    by_level = np.bincount(depth, weights=count, minlength=hierarchy.max_depth + 1)
+    ancestors, place = np.unique(lca, return_inverse=True)
+    by_ancestor = np.bincount(place, weights=count, minlength=len(ancestors))
+    return Confusion(
+        hierarchy,
+        len(truth),
+        int(wrong.sum()),
+        _most_frequent_first(pairs, count),
+        by_level.astype(np.int64),
+        _most_frequent_first(ancestors, by_ancestor.astype(np.int64)),
+    )
+
+
+def _most_frequent_first(values: IntArray, count: IntArray) -> IntArray:
+    """Values and counts as one table, sorted by falling count."""
+    return np.column_stack([values, count])[np.argsort(-count, kind="stable")]
 
 
 @dataclass(frozen=True, eq=False)

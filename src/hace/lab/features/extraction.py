@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -111,35 +111,48 @@ def extract(
         known = store.known_images(out)
         mine = plan.shards[rank::world]
         due = [shard for shard in mine if not plan.has(shard, out)]
-        new = {
-            shard: [i for i in shard.places if digests[shard.split][i].tobytes() not in known]
-            for shard in due
-        }
+        new = {shard: _unknown_places(shard, digests, known) for shard in due}
         _check_space(out, sum(map(len, due)) * plan.dims * 4)
-        write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
-        for split, samples in dataset.splits.items():
-            write_whole(out / store.split_file(split, "images"), array_bytes(digests[split]))
-            write_whole(out / store.split_file(split, "labels"), array_bytes(samples.nodes.astype("<i8")))
-            write_whole(out / store.split_file(split, "names"), json_bytes(list(samples.names)))
-            if samples.groups is not None:
-                write_whole(out / store.split_file(split, "groups"), json_bytes(samples.groups.tolist()))
+        _write_about_samples(out, dataset, digests)
         total = sum(map(len, mine))
-        step = progress(total, total - sum(map(len, new.values()))) if progress else lambda count: None
+        already_done = total - sum(map(len, new.values()))
+        step = progress(total, already_done) if progress else lambda count: None
         batches = iter(_loader(dataset, backbone, new, batch_size, workers))
         for shard in due:
             rows = np.empty((len(shard), plan.dims), np.float32)
-            parts: list[Tensor] = []
+            outputs: list[Tensor] = []
             for _ in range(0, len(new[shard]), batch_size):
-                parts.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
-                step(len(parts[-1]))
-            if parts:
-                rows[np.array(new[shard]) - shard.start] = torch.cat(parts).cpu().numpy()
+                outputs.append(backbone(next(batches)))  # stays on the device: a copy would wait for it
+                step(len(outputs[-1]))
+            if outputs:
+                rows[np.array(new[shard]) - shard.start] = torch.cat(outputs).cpu().numpy()
             for i in sorted(set(shard.places) - set(new[shard])):
                 old, row = known[digests[shard.split][i].tobytes()]
                 rows[i - shard.start] = old[row]
             _check_finite(rows, shard, dataset, backbone)
             write_whole(out / shard.file, array_bytes(rows.astype("<f4", copy=False)))
         return _finish(out, plan, set(due))
+
+
+def _unknown_places(shard: Shard, digests: Mapping[str, np.ndarray], known: Container[bytes]) -> list[int]:
+    """The places of a shard's images whose features no earlier run has stored."""
+    of_split = digests[shard.split]
+    return [i for i in shard.places if of_split[i].tobytes() not in known]
+
+
+def _write_about_samples(out: Path, dataset: Dataset[Samples], digests: Mapping[str, np.ndarray]) -> None:
+    """Write the hierarchy, and what is known of each split's samples besides their features."""
+    write_whole(out / store.STORED_HIERARCHY, render_hierarchy(dataset.hierarchy, "json").encode())
+    for split, samples in dataset.splits.items():
+        files = {
+            "images": array_bytes(digests[split]),
+            "labels": array_bytes(samples.nodes.astype("<i8")),
+            "names": json_bytes(list(samples.names)),
+        }
+        if samples.groups is not None:
+            files["groups"] = json_bytes(samples.groups.tolist())
+        for kind, content in files.items():
+            write_whole(out / store.split_file(split, kind), content)
 
 
 def _finish(out: Path, plan: FeaturePlan, written: set[Shard]) -> bool:
