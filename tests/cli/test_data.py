@@ -9,7 +9,7 @@ import pytest
 
 from hace import cli
 from hace.data import published
-from hace.paper.printed import _document
+from hace.paper.printed import read_document
 from tests.data_layouts import (
     cifar_binary,
     copied,
@@ -59,7 +59,7 @@ def test_the_table_of_the_real_aircraft(
         touch(folder / "images", (f"{i}.jpg" for i in (folder / f"images_{part}.txt").read_text().split()))
     code, out, _ = run(capsys, "aircraft", "--data-root", tmp_path)
     assert code == 0
-    texts = {e["id"].replace("-", "_"): e["text"] for e in _document("errata.json")}
+    texts = {e["id"].replace("-", "_"): e["text"] for e in read_document("errata.json")}
     assert squeezed(out) == squeezed(AIRCRAFT.format(**texts))
 
 

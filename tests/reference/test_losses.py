@@ -115,7 +115,7 @@ def test_conditional_softmax_is_a_distribution_over_leaves(h):
 
 @pytest.mark.parametrize("reduction", ["none", "mean", "sum"])
 @pytest.mark.parametrize("weighted", [False, True])
-@pytest.mark.parametrize("kept", [[0, 2, 3, 1, 1], [0, -100, 3, -100, 1], [-100] * 5, []])
+@pytest.mark.parametrize("counted", [[0, 2, 3, 1, 1], [0, -100, 3, -100, 1], [-100] * 5, []])
 def test_cross_entropy_and_reductions_are_torch_s(reduction, weighted, counted):
     z = torch.randn(len(counted), 4, generator=torch.Generator().manual_seed(6), dtype=torch.float64)
     w = torch.tensor([0.5, 2.0, 3.0, 0.25], dtype=torch.float64) if weighted else None
