@@ -62,8 +62,34 @@ nothing
         list(steps("```console\n$ false\n```\n", tmp_path))
 
 
-def test_the_readme_has_an_example() -> None:
-    assert BLOCK.search((ROOT / "README.md").read_text(encoding="utf-8"))
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+README_BLOCKS = BLOCK.findall(README)
+
+
+@pytest.mark.parametrize("code", README_BLOCKS, ids=range(len(README_BLOCKS)))
+def test_a_block_of_the_readme_runs_alone_and_prints_what_it_shows(
+    code: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    exec(code, {})
+    shown = re.findall(r"^print\(.*\)  # (.*)$", code, re.MULTILINE)
+    assert shown != []
+    assert capsys.readouterr().out.splitlines() == shown
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_readme_print_what_they_show(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All but those that fetch and install the package."""
+    monkeypatch.chdir(tmp_path)
+    page = re.sub(r"^\$ (?:git clone|pip install) .*\n", "", README, flags=re.MULTILINE)
+    ran = list(steps(page, tmp_path))
+    assert [step.command.split()[0] for step in ran] == ["python", "hace"]
+    assert [(step.command, step.shown, step.printed) for step in ran if not step.agrees] == []
+
+
+def test_the_readme_is_a_screen_or_two() -> None:
+    assert len(README.splitlines()) <= 90
 
 
 def test_the_citation_names_this_version() -> None:

@@ -35,6 +35,7 @@ MEASURED = (
     "docs/when-it-helps.md",
     "docs/unseen.md",
     "evidence/details.md",
+    "evidence/paper.md",
     "evidence/peers.md",
     "evidence/tables.md",
 )
@@ -54,7 +55,7 @@ def test_pages_show_the_kept_results() -> None:
 @pytest.mark.parametrize("page", MEASURED)
 def test_every_measured_number_comes_from_a_result(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    assert "<!-- results" in text, "the part of the page about results is marked"
+    assert quotes_results(ROOT / page), "the part of the page about results is marked"
     assert write.unquoted(text, json.loads(write.QUOTED.read_text(encoding="utf-8"))) == []
 
 

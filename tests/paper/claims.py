@@ -1,4 +1,4 @@
-"""The paper's claims, recomputed from its own tables: what docs/paper.md must say.
+"""The paper's claims, recomputed from its own tables: what evidence/paper.md must say.
 
 Means and counts in the text follow from printed cells, so they can be checked without a run. Sums are exact (decimals, not
 floats). A printed mean may differ from ours by what two decimals hide:

@@ -28,7 +28,7 @@ TABLES = paper_tables()
 RESULTS = {name: table for name, table in TABLES.items() if table.metric in ("top-1", "top-5")}
 END_TO_END = ("best_to_best", "model_matched", "best_to_best_top5")
 PROBES = ("probe", "probe_matched", "probe_top5")
-PAGE = Path(__file__).parents[2] / "docs" / "paper.md"
+PAGE = Path(__file__).parents[2] / "evidence" / "paper.md"
 
 # Of the LaTeX source, by another reader than ours: cells, their sum in hundredths, the sum of each times its place
 # (so that two cells that change places are seen), bold and underlined ones.
@@ -381,7 +381,7 @@ def test_the_page_shows_what_follows_from_the_tables() -> None:
     errors = "\n".join(f"- **{e['id']}** ({e['where']}): {e['text']}" for e in read_document("errata.json"))
     assumed = "\n".join(f"- {assumption}" for assumption in ASSUMPTIONS)
     for text in (claims_summary(), claims_markdown(), errors, assumed):
-        assert text in page, f"docs/paper.md must hold:\n{text}"
+        assert text in page, f"evidence/paper.md must hold:\n{text}"
 
 
 def test_the_paper_is_read_without_torch() -> None:

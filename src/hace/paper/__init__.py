@@ -3,7 +3,7 @@
 Only `hace.study` and the commands import it. All other code takes what is the paper's as an argument: a study takes presets,
 a report takes sections.
 
-    paper_tables                     the printed numbers; claims and errata are in docs/paper.md
+    paper_tables                     the printed numbers; claims and errata are in evidence/paper.md
     ASSUMPTIONS                      what we assume where the paper says nothing
     STUDIES                          its experiments, for `hace.lab.study.plan.make_plan`
     TRAIN_PRESETS, train_preset      its recipes, for `hace.lab.train`

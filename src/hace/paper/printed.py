@@ -5,7 +5,7 @@ A cell is named by what it was measured on, with `None` where a table does not d
     table  dataset  model  method  dilution  pairing  metric  ->  printed, mark
 
 Datasets are named as in :data:`hace.DATASETS`. Numbers and marks are in `tables.json`, the footnotes about known errors in
-`errata.json`, what we assume where the paper says nothing in `assumptions.json`; `docs/paper.md` lists both.
+`errata.json`, what we assume where the paper says nothing in `assumptions.json`; `evidence/paper.md` lists both.
 """
 
 from __future__ import annotations
