@@ -178,6 +178,7 @@ fr: Aliments d'origine végétale
 en: Beans, Legumes
 fr: Légumineuses
 wikidata:en: Q1
+gpc_category_name:en: Beans (Shelf Stable)
 
 <en:Plant-based foods
 <fr:légumineuses
@@ -222,9 +223,10 @@ def test_entries_with_names_in_several_languages(tmp_path: Path, newline: str, e
         "en:beans",
         "en:dried-beans",
     )
+    assert not any("Shelf Stable" in name for name in h.synonyms)  # a property
     assert not h.parents("fr:creme-brulee")
     assert any("the parent of 'fr:creme-brulee' is not in the file" in note for note in h.notes)
-    assert any("blocks of parents without a name are left out: 'line 18'" in note for note in h.notes)
+    assert any("blocks of parents without a name are left out: 'line 19'" in note for note in h.notes)
     with pytest.raises(FormatError, match=r"line 2: a parent must be '< en:Name'\. Got '< nowhere'"):
         parse_hierarchy("en: A\n< nowhere\nen: B\n", "entries")
     with pytest.raises(HierarchyError, match="cycle"):

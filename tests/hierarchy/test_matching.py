@@ -338,6 +338,16 @@ ISCO = (
             "CTV Genres\tContent 3.1 Unique ID\tMapping\nAction\t325\tAction\n",
             {"Action": ["325"]},
         ),
+        (
+            "industries.txt",
+            "|2012_naics_code|2012_naics_title|2007_naics_code|2007_naics_title\n0|11|Farms|12|Farms\n1|13|Mills|12|Farms\n",
+            {"12": ["11", "13"]},
+        ),
+        (
+            "industries.tsv",
+            "2017 NAICS Code\t2017 NAICS Title\t2022 NAICS Code\t2022 NAICS Title\n11\tFarms\t12\tFarms\n",
+            {"11": ["12"]},
+        ),
         ("semicolons.csv", "Old ID;New ID\na;b\nc;\n", {"a": ["b"], "c": []}),
     ],
 )

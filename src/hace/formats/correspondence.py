@@ -19,6 +19,7 @@ _ID = re.compile(r"\b(?:u?id|code|notation|identifier|uri)\b")
 _NOT_OWN = re.compile(r"\b(?:parent|broader)\b")
 _OLD = re.compile(r"\b(?:old|from|source)\b")
 _NEW = re.compile(r"\b(?:new|to|target)\b")
+_YEAR = re.compile(r"\b(?:19|20)\d\d\b")
 _ARROWS = {"→": "old", "⇒": "new"}
 
 
@@ -26,13 +27,15 @@ def read_mapping(path: str | Path, columns: tuple[str, str] | None = None) -> di
     """Reads which class of a taxonomy became which, for :meth:`hace.Hierarchy.migrate`.
 
     Args:
-        path: A .csv, .tsv or .xlsx with a column of old and one of new codes, found by their names ("old" and "new"; "ISCO-88
-            code" and "ISCO 08 Code"; the first is the old one unless the names say otherwise), or Shopify's list of lines
-            "→ old" and "⇒ new". A class with several new ones was split; one with an empty new one, or none, went.
+        path: A .csv, .tsv, .txt or .xlsx with a column of old and one of new codes, found by their names ("old" and "new";
+            "ISCO-88 code" and "ISCO 08 Code"; the first is the old one unless the names or their years say otherwise), or
+            Shopify's list of lines "→ old" and "⇒ new". A class with several new ones was split; one with an empty new one,
+            or none, went.
         columns: The names of the two columns, the old one first, where they are not found.
     """
     suffix = Path(path).suffix.lower()
-    pairs = _lines(path) if suffix not in (".csv", ".tsv", ".xlsx") else _rows(path, suffix, columns)
+    has_arrows = suffix not in (".csv", ".tsv", ".xlsx") and _has_arrows(path)
+    pairs = _lines(path) if has_arrows else _rows(path, suffix, columns)
     found: dict[str, list[str]] = {}
     without_old = 0
     for old, new in pairs:
@@ -49,6 +52,10 @@ def read_mapping(path: str | Path, columns: tuple[str, str] | None = None) -> di
             "%s: rows without an old code are left out: %s", path, f"{without_old:,}"
         )
     return found
+
+
+def _has_arrows(path: str | Path) -> bool:
+    return any(line.lstrip()[:1] in _ARROWS for line in read_text(path).splitlines())
 
 
 def _lines(path: str | Path) -> Iterable[tuple[str, str]]:
@@ -93,8 +100,10 @@ def _rows(path: str | Path, suffix: str, columns: tuple[str, str] | None) -> Ite
 
 
 def _delimiter(text: str) -> str:
+    """A comma; another mark where the first line has that alone."""
     first = text.partition("\n")[0]
-    return ";" if ";" in first and "," not in first else ","
+    others = [mark for mark in ("\t", ";", "|") if mark in first]
+    return others[0] if others and "," not in first else ","
 
 
 def _named(cells: Sequence[str], columns: tuple[str, str]) -> tuple[int, int] | None:
@@ -113,5 +122,11 @@ def _found(cells: Sequence[str]) -> tuple[int, int] | None:
     if len(own) != 2:
         return None
     first, second = (plain[i] for i in own)
-    swapped = (_NEW.search(first) and _OLD.search(second)) is not None
+    swapped = (_NEW.search(first) and _OLD.search(second)) is not None or _year(first) > _year(second) > 0
     return (own[1], own[0]) if swapped else (own[0], own[1])
+
+
+def _year(name: str) -> int:
+    """The year in the name of a column; 0 without one."""
+    match = _YEAR.search(name)
+    return int(match[0]) if match else 0

@@ -15,6 +15,7 @@ TOPIC = re.compile(r"\s*parent:\s*(\S+)\s+child:\s*(\S+)(?:\s+child-description:
 NO_PARENT = "none"
 PARENT = re.compile(r"<\s*([a-z]{2,3}(?:[_-]\w+)?)\s*:\s*(\S.*)")
 _LANGUAGE_LINE = re.compile(r"([a-z]{2,3}(?:[_-]\w+)?)\s*:\s*(.*)")
+_PROPERTY = re.compile(r"[\w-]+\s*:\s*[a-z]{2,3}(?:[_-]\w+)?\s*:.*")  # wco_hs_code:en: 1204.00
 _DIRECTIVE = re.compile(r"(?:synonyms|stopwords)\s*:", re.IGNORECASE)
 _COMMA = re.compile(r"(?<!\\),")
 # In these languages an id has no accents: "fr:crème brûlée" is fr:creme-brulee.
@@ -127,7 +128,7 @@ def _entries(source: SourceText, nameless: list[int]) -> Iterator[Entry]:
             elif entry.parents:
                 nameless.append(entry.line)
             entry = Entry(number + 1)
-        elif line.startswith("#") or _DIRECTIVE.match(line):
+        elif line.startswith("#") or _DIRECTIVE.match(line) or _PROPERTY.fullmatch(line):
             continue
         elif line.startswith("<"):
             match = PARENT.fullmatch(line)
