@@ -51,8 +51,8 @@ def calibrate(
     device: Annotated[str, With("RUN"), more] = "auto",
     as_json: Annotated[bool, Parameter(name="--json"), more] = False,
 ) -> None:
-    """Calibrate a finished run, or the scores of any model, on samples it was not trained on: one temperature, so that a
-    probability means what it says, and thresholds, so that `hace predict --accuracy 0.95` keeps its guarantee on new samples.
+    """Calibrate a finished run, or the scores of any model, on samples it was not trained on: a temperature, so that
+    probabilities mean what they say, and thresholds, so that `hace predict --accuracy 0.95` keeps its guarantee on new samples.
 
     Examples
       hace calibrate runs/latest                                   then: hace predict runs/latest photos --accuracy 0.95
@@ -63,48 +63,47 @@ def calibrate(
       hace calibrate --hierarchy tree.csv --scores val.npy --labels y.npy --out calibration.json
                                                                    then: hace evaluate --calibration FILE --accuracy 0.95
 
-    Samples that come in groups, such as photos of one site, resemble each other: guarantees are then about new groups, where
-    the data of the run have groups or --groups names them. Each group weighs the same; with --group-share S, at least S of new
-    groups keep the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these
-    answers.
+    Samples that come in groups, such as photos of one site, resemble each other. If the run's data have groups, or --groups
+    names them, guarantees are about new groups. Each group weighs the same; with --group-share S, at least S of new groups keep
+    the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these answers.
 
-    An answer is true when it is the truth or an ancestor of it; an answer at the root, or none, says nothing. Two guarantees:
+    An answer is true if it is the truth or an ancestor of it; the root, or no answer, says nothing. There are two guarantees:
 
-      --of samples   of all samples, at most 1 - accuracy get a false answer; saying nothing is not false
-      --of answers   of the answers that say something, at least the share accuracy is true
+      --of samples   at most 1 - A of all samples get a false answer; saying nothing is not false
+      --of answers   at least A of the answers below the root are true
 
-    A guarantee about samples holds on average over calibrations; with --confidence C, and always for answers (default: 0.9), it
-    holds with that probability. It assumes that new samples come from the same source as the calibration samples, that nothing
-    was chosen by looking at them, and that they are restricted (--subset) and weighted (--prior) alike.
+    A guarantee about samples holds on average over calibrations, or with probability C if --confidence C is given; one about
+    answers always holds with a probability (default: 0.9). Guarantees assume that new samples come from the same source as the
+    calibration samples, that nothing was chosen by looking at them, and that --subset and --prior stay the same.
 
-    A run is calibrated on the samples it held out (hace probe --validation 0.1), and calibration.json is written into it. A
-    third of them fits the temperature, the rest the thresholds. Test samples are used only if you ask for them: --split test.
+    A run is calibrated on the samples it held out (hace probe --validation 0.1): a third fits the temperature, the rest the
+    thresholds. The result is RUN/calibration.json. Test samples are used only on request: --split test.
 
     Args:
-        run: A finished run, or a model file with --samples; or give --hierarchy, --scores and --labels.
-        accuracy: Shares to guarantee, with commas (default: 0.8,0.9,0.95,0.99, if there are enough samples).
-        of: What a guarantee is about (default: samples,answers, where possible).
-        confidence: The probability with which guarantees hold (default: on average; 0.9 for answers).
-        samples: Other labelled samples in place of the run's own: class folders, a CSV list, features.
-        place: For a model of `hace fit`: unlabelled samples from where it will be used. Calibration samples are drawn to be as
-            similar to the training samples; `hace fit --for` splits accordingly, which does more.
-        split: The run's samples to use.
-        out: Where to write the calibration (default: into the run, or calibration.json).
-        group_share: With groups: the share of new groups that keep a guarantee (default: on average over new groups).
-        prefer: With groups and --of samples: rest on all samples of each group, or on one random sample of each, which answers
-            more where groups are few and varies more.
-        by: class, or the name of a rank: guarantees hold within each class, or each node of the rank; classes with too few
-            samples are pooled with relatives.
-        frequencies: Scores of new samples without labels, whose class frequencies differ: calibration samples are drawn to
+        run: Finished run, or a model file with --samples; or give --hierarchy, --scores and --labels.
+        accuracy: Accuracies A to guarantee, separated by commas (default: 0.8,0.9,0.95,0.99, if there are enough samples).
+        of: Subject of the guarantees (default: samples,answers, where possible).
+        confidence: Probability with which guarantees hold (default: on average; 0.9 for answers).
+        samples: Labelled samples to use in place of the run's own: class folders, a CSV list, features.
+        place: Unlabelled samples from where a model of `hace fit` will be used. Calibration samples are drawn to be as similar
+            to the training samples as these; `hace fit --for` goes further and splits accordingly.
+        split: Split of the run's data to calibrate on.
+        out: File to write (default: into the run, or calibration.json).
+        group_share: Share of new groups that keep a guarantee (default: on average over new groups).
+        prefer: Samples a guarantee about new groups rests on: all of each group (steadier), or one at random (sharper), which
+            answers more with few groups but varies more.
+        by: "class" or the name of a rank: guarantees then hold within each class, or each node of the rank. Classes with too
+            few samples are pooled with relatives.
+        frequencies: Scores of unlabelled new samples with other class frequencies, which calibration samples are drawn to
             match. Assumes that within each class new samples look like the calibration samples.
-        pool: One answer per group: from the mean of its log-probabilities, or of its probabilities.
-        rule: Answers walk down from the root, climb from the best class, may be 'another of this group' (own), or are several
-            nodes (set), "the truth is under one of these".
-        nodes: With --rule set: at most so many.
-        temperature: A temperature fitted on other samples; 1 leaves scores unchanged.
-        seed: Chooses the samples that fit the temperature.
-        coarse: Samples labelled above the classes: drop them, or count an answer below such a label as false; auto drops
-            held-out ones.
+        pool: One answer per group, from the mean of its log-probabilities (log) or probabilities (mean).
+        rule: How to answer: walk down from the root (threshold), climb from the best class (climb), allow "another gull" (own),
+            or name several nodes (set), "the truth is under one of these".
+        nodes: Largest number of nodes, with --rule set.
+        temperature: Temperature fitted on other samples; 1 leaves scores unchanged.
+        seed: Random seed of the samples that fit the temperature.
+        coarse: What to do with samples labelled above the classes: drop them, or count answers below such a label as false;
+            auto drops held-out ones.
         device: Device for a run of `hace train`.
         as_json: Print the calibration as JSON instead of a table.
     """

@@ -39,35 +39,35 @@ def check(
     page: Path | None = None,
     as_json: Annotated[bool, Parameter(name="--json"), more] = False,
 ) -> None:
-    """Check a guarantee on samples of a new site, season or donor, before anybody trusts the answers: it holds, there is no
+    """Check a guarantee on samples of a new site, season or donor, before anyone trusts the answers: it holds, there is no
     evidence against it, or it is broken.
 
     Examples
       hace check birds.hace new-photos                                                a model of hace fit, without labels
-      hace check birds.hace new-photos --labels some.csv --label-column species       with some: -1, or empty, where unknown
+      hace check birds.hace new-photos --labels some.csv --label-column species       with some labels; -1 or empty: unknown
       hace check calibration.json new.npy --hierarchy tree.csv
       hace check calibration.json new.npy --hierarchy tree.csv --labels some.csv
       hace check runs/latest new.npz --accuracy 0.9
 
-    Without labels, confidence, answers and, for a model of hace fit, similarity to the training samples are compared with those
-    of the calibration samples. With some labels, in the order in which they arrive, bets test the guarantee itself: check after
-    each, as often as you like. Labels must be of a random part of the samples, not of the odd ones or the sure ones. The
-    threshold that these labels support is shown. Where the guarantee is about new groups, --groups names the group of each.
+    Without labels, the new samples' confidence and answers are compared with those of the calibration samples; for a model of
+    hace fit, so is their similarity to the training samples. With some labels, in order of arrival, the guarantee itself is
+    tested, and you may check after every label. Label a random part of the samples, not the odd or the sure ones. The output
+    includes the threshold that these labels support. If the guarantee is about new groups, --groups names each sample's group.
 
     Args:
-        model: A model of `hace fit`, a calibrated run, or a file of one; or, with --hierarchy, a file of `hace calibrate`.
+        model: Model of `hace fit`, or a calibrated run or its exported file; with --hierarchy, a file of `hace calibrate`.
         new: New samples, as `hace predict` takes them; with --hierarchy their scores: .npy, .npz, .csv or .parquet.
-        hierarchy: The hierarchy of scores: what `hace hierarchy` reads.
-        labels: The truth, in the order of the samples, as far as it is known: .npy, .npz, .csv or .txt.
-        label_column: The column to take from a .csv of labels.
-        groups: The column of --labels that names the group of each sample.
-        accuracy: The guarantee to check.
-        of: What the guarantee is about.
-        false_alarm: The probability of a false alarm.
+        hierarchy: Hierarchy of the scores, in any form that `hace hierarchy` reads.
+        labels: Known labels, in the order of the samples: .npy, .npz, .csv or .txt.
+        label_column: Column to read from a .csv of labels.
+        groups: Column of --labels that names each sample's group.
+        accuracy: Guarantee to check.
+        of: Subject of the guarantee.
+        false_alarm: Probability of a false alarm.
         kind: What the scores are.
-        outputs: What the columns are (default: by their number).
-        key: The array to take from an .npz of scores.
-        page: Where to write a page with the result.
+        outputs: Meaning of the columns (default: by their number).
+        key: Array to read from an .npz of scores.
+        page: Page with the result to write.
         as_json: Print the result as JSON.
     """
     truth = Truth(labels, label_column, groups)

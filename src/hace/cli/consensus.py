@@ -18,27 +18,27 @@ def consensus(
     label_column: str = "label",
     annotator_column: str | None = None,
 ) -> None:
-    """Give each sample the deepest node that enough people support, from a table with a line for each opinion. Opinions may
-    be at any rank. With the default share this is how iNaturalist finds the community taxon.
+    """Find the deepest node that enough people support for each sample, from a table with one opinion per line. Opinions may be
+    at any rank. By default this is how iNaturalist finds the community taxon.
 
     Examples
       hace consensus votes.csv --hierarchy taxonomy.csv
       hace consensus votes.csv --hierarchy taxonomy.csv --agree 0.7 --out labels.csv
       hace consensus votes.csv --hierarchy taxonomy.csv --sample-column path --annotator-column who --out list.csv
-      hace fit list.csv --label label --hierarchy taxonomy.csv      the labels, coarse ones included, as training data
-      hace probe --features F --votes votes.csv                     the opinions themselves, as soft labels
+      hace fit list.csv --label label --hierarchy taxonomy.csv      train on the labels, coarse ones included
+      hace probe --features F --votes votes.csv                     train on the opinions as soft labels
 
-    Samples that people do not agree on have no line in the output. Prints the agreement of people at each level.
+    Samples without agreement are left out of the output. The command also prints how often people agree at each level.
 
     Args:
-        votes: A CSV or TSV table: a line for each opinion, with the columns sample and label.
-        hierarchy: The taxonomy: a file, or cifar100 or animals.
-        agree: The share of votes that the answer must exceed; votes for nodes above it do not count.
-        least: How many votes the answer must have.
-        out: Where to write the answers as CSV (default: standard output).
-        sample_column: The column of the samples.
-        label_column: The column of the labels.
-        annotator_column: The column of who said it: the last opinion of each on a sample counts (default: all count).
+        votes: CSV or TSV table with one opinion per line and the columns sample and label.
+        hierarchy: Taxonomy: a file, or the built-in cifar100 or animals.
+        agree: Share of votes that the answer must exceed; votes for nodes above it do not count.
+        least: Least number of votes for the answer.
+        out: CSV file to write (default: standard output).
+        sample_column: Column of the samples.
+        label_column: Column of the labels.
+        annotator_column: Column of the annotators; only the last opinion of each on a sample counts (default: all count).
     """
     from hace.data.consensus import consensus as find_consensus
     from hace.data.consensus import read_votes

@@ -19,24 +19,24 @@ def data(
     check: bool = False,
     skip_broken: Annotated[bool, With("--check")] = False,
 ) -> None:
-    """Read a dataset and print its table: samples, classes, nodes, depth, beside what the paper prints, with footnotes where
-    the two differ. Lists and counts are compared with the files; --check also opens every image.
+    """Read a dataset and print its table: samples, classes, nodes and depth, beside the paper's figures, with footnotes where
+    they differ. Lists and counts are checked against the files; --check also opens every image.
 
     Examples
-      hace data creatures                                            drawn by a program, needs no files
+      hace data creatures                                            drawn by a program; needs no files
       hace data cifar100 --data-root data --download                 fetch it into data/, then print its table
-      hace data aircraft --data-root data --check                    open every image, look for images in two splits
+      hace data aircraft --data-root data --check                    open every image, find images in two splits
       hace data nabirds --data-root data/nabirds -o crop=true        your own copy, cropped to bounding boxes
       hace data folders --data-root photos --hierarchy tree.csv      train/husky/1.jpg, test/husky/2.jpg, ...
-      hace data folders --data-root photos -o test=0.2               husky/1.jpg, ...: a fifth of each class is the test
+      hace data folders --data-root photos -o test=0.2               husky/1.jpg, ...; a fifth of each class for the test
       hace data manifest --data-root list.csv --hierarchy tree.csv   columns path, label, split
       hace data camera-traps --data-root images.csv --hierarchy tree.csv -o detections=md.json
                                                                      labels, sites, boxes of animals
       hace data features --data-root f.npz --hierarchy tree.csv      arrays X, y, split
 
     Args:
-        name: A dataset: cifar100, aircraft, nabirds, folders, manifest, features, creatures, ...
-        check: Open every image, look for odd and broken ones, for the same image twice and for doubtful labels.
+        name: Dataset: cifar100, aircraft, nabirds, folders, manifest, features, creatures, ...
+        check: Open every image; report odd, broken and repeated images, and doubtful labels.
         skip_broken: List images that cannot be read instead of failing.
     """
     from hace.data import DATASETS

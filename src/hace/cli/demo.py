@@ -6,15 +6,15 @@ from pathlib import Path
 
 
 def demo(*, out: Path = Path("hace-demo")) -> None:
-    """Draw photos of 65 species of creatures, half of them labelled with their family alone, and fit a model: which loss, how
-    sure it can be, what coarse labels add, and what it says about species it was never told about. It ends with a page to open.
+    """Draw photos of 65 species of creatures, half of them labelled only to family, and fit a model. The page it writes shows
+    which loss it chose, how sure it can be, what coarse labels add, and what it says about species it has never seen.
 
     Examples
       hace demo                                       into ./hace-demo; run it again to resume
       hace predict hace-demo/creatures.hace PHOTO     ask the model
       hace serve hace-demo/creatures.hace             try it in the browser
 
-    It is `hace fit` on drawings, with a backbone that needs no download: it shows how things work, not what a method gains.
+    It is `hace fit` on drawings, with a backbone that needs no download. It shows how hace works, not what a method gains.
 
     Args:
         out: Folder of photos, model and page.

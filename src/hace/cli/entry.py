@@ -26,16 +26,16 @@ DESCRIPTION = """\
 Cross-entropy that knows your taxonomy: hierarchies, losses, decisions and metrics.
 
 Examples
-  hace fit photos                                a model of your photos, or of a table, texts, features, cells
+  hace fit photos                                a model of your photos, table, texts, features or cells
   hace predict photos.hace new-photos --accuracy 0.95
   hace hierarchy cifar100                        look at a taxonomy
   hace hierarchy taxonomy.csv --plot tree.html   draw your own
   hace evaluate --hierarchy taxonomy.csv --scores logits.npy --labels y.npy
-                                                 all metrics of any model
+                                                 every metric for any model
   hace COMMAND --help                            what a command does, with examples
   hace COMMAND --help-all                        the same with every option
 
-Exit codes: 0 success, 1 a training diverged or a run failed, 2 bad input or options, disk full or out of memory, 70 a bug in
+Exit codes: 0 success, 1 training diverged or a run failed, 2 bad input or options, disk full or out of memory, 70 a bug in
 hace, 130 stopped by Ctrl-C, 143 by SIGTERM.
 
 HACE_MAX_MEMORY=4G raises the limit of 1 GiB on the memory of an input file; HACE_TRACEBACK=1 shows the traceback of a bug.
@@ -65,7 +65,7 @@ COMMANDS = (
     Command(
         "fit",
         MAKE,
-        "from your data to a calibrated model and its page",
+        "fit a calibrated model to your data",
         "HACE_MAX_MEMORY, or the number of samples",
     ),
     Command("train", MAKE, "train a model end to end on images", "--batch-size or --workers"),
@@ -73,8 +73,8 @@ COMMANDS = (
     Command(
         "serve", USE, "try a model in the browser, or use it as an API", "--device, or the size of the model"
     ),
-    Command("next", USE, "which samples to label next", "--batch-size, or the size of the pool"),
-    Command("evaluate", USE, "compute all metrics for any model's scores", "the rows per file"),
+    Command("next", USE, "choose which samples to label next", "--batch-size, or the size of the pool"),
+    Command("evaluate", USE, "compute every metric for any model's scores", "the rows per file"),
     Command("export", USE, "write a finished run as one file", "the size of the model"),
     Command(
         "study",
@@ -82,10 +82,12 @@ COMMANDS = (
         "run a whole comparison, on a laptop or a cluster",
         "--workers, or --set batch_size=N",
     ),
-    Command("demo", COMPARE, "from drawn photos to a model and its page, in two minutes", "--out"),
+    Command("demo", COMPARE, "fit a model to drawn photos, in two minutes", "--out"),
     Command("hierarchy", PARTS, "summarise, convert or draw a hierarchy", "the number of nodes"),
     Command("data", PARTS, "describe, download or check a dataset", "the size of the dataset"),
-    Command("consensus", PARTS, "one answer from several opinions at mixed ranks", "the number of votes"),
+    Command(
+        "consensus", PARTS, "combine several opinions at mixed ranks into one answer", "the number of votes"
+    ),
     Command("features", PARTS, "compute the features of a frozen model", "--batch-size or --workers"),
     Command(
         "probe", PARTS, "train linear probes on features", "--batch-size, or fewer --lr and --loss at once"
@@ -93,11 +95,11 @@ COMMANDS = (
     Command(
         "calibrate", PARTS, "calibrate confidence, with thresholds that keep a guarantee", "the rows per file"
     ),
-    Command("check", PARTS, "does a guarantee still hold on new samples?", "the rows per file"),
+    Command("check", PARTS, "check whether a guarantee holds on new samples", "the rows per file"),
     Command(
         "unseen",
         PARTS,
-        "what does a model say about classes it has never seen?",
+        "see what a model says about classes it has never seen",
         "--epochs, or fewer --methods",
     ),
     Command("report", PARTS, "write the report of a study: a page, tables, figures", "the number of studies"),

@@ -45,8 +45,8 @@ class RunSamples:
     """The samples that a run scores.
 
     Attributes:
-        split: The run's samples to score (default: those of its result).
-        samples: Other labelled samples in place of the run's own, such as a new year or site: class folders, a CSV list,
+        split: Split of the run's data to score (default: as in its result).
+        samples: Labelled samples to use in place of the run's own, such as a new year or site: class folders, a CSV list,
             features.
         device: Device for a run of `hace train`.
     """
@@ -70,8 +70,8 @@ class Answers:
 
     Attributes:
         answers: Answers without scores, one node per sample: .csv, .txt, .npy, or SpeciesNet's .json.
-        answer_column: The column to take from a .csv of answers.
-        no_answer: Answers that mean none, with commas, such as blank,unknown.
+        answer_column: Column to read from a .csv of answers.
+        no_answer: Answers that mean none, separated by commas, such as blank,unknown.
     """
 
     answers: Annotated[
@@ -116,9 +116,9 @@ def evaluate(
     raw_cells: Annotated[bool, With("--out"), more] = False,
     as_json: Annotated[bool, Parameter(name="--json")] = False,
 ) -> None:
-    """Evaluate a finished run, or the scores of any model, from any framework: accuracy by level, severity of mistakes,
-    hierarchical precision and recall, calibration, operating curves, and where mistakes go. With --out, a folder with a page
-    that opens from disk, JSON, CSV and pictures as well.
+    """Evaluate a finished run, or the scores of any model, from any framework: accuracy by level, severity of mistakes (levels
+    off), hierarchical precision and recall, calibration, operating curves, and where mistakes go. --out also writes a folder
+    with a page that opens from disk, JSON, CSV and pictures.
 
     Examples
       hace evaluate --hierarchy tree.csv --scores logits.npy --labels y.npy
@@ -140,12 +140,12 @@ def evaluate(
     Scores have one column per leaf (label order) or per node (node order). Named columns (.csv, .parquet) may be in any order;
     they are matched by id, then by name. Labels are integers from 0, ids or names; inner nodes are allowed.
 
-    A run scores its own data again, which must be unchanged; without other options the metrics are those of its result.
-    Accuracy by level is that of the best class carried up; the best node of each level is shown beside it. Metrics of
-    confidence are shown raw and, where a temperature is known (from the run, or --calibration), calibrated.
+    A run scores its own data again, which must be unchanged; without other options the metrics match its result. Accuracy by
+    level carries the best class up; the best node of each level is shown beside it. Confidence metrics are shown raw and, if a
+    temperature is known (from the run or --calibration), calibrated.
 
     Args:
-        run: A finished run, or with --samples the file of a model; or give --hierarchy and --labels with --scores or --answers.
+        run: Finished run, or with --samples a model file; or give --hierarchy and --labels with --scores or --answers.
         threshold: Evaluate the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
         level: Evaluate the best node of a level, by depth or name, and its classes.
         calibration: A file that `hace calibrate` wrote (default: the calibration in RUN).

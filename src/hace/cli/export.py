@@ -20,33 +20,33 @@ def export(
     runtime: Annotated[Path | None, With("--page")] = None,
     checkpoint: Checkpoint = None,
 ) -> None:
-    """Write the model of a finished run as one file, or as a folder for a model hub. It holds the preprocessing, ids of classes
-    and nodes, the hierarchy, the temperature, the thresholds of `hace calibrate`, and a checksum.
+    """Write the model of a finished run as one file, or as a folder for a model hub, with its preprocessing, hierarchy, ids,
+    temperature, the thresholds of `hace calibrate`, and a checksum.
 
     Examples
-      hace export runs/latest --out birds.hace                     a file as hace fit writes it
+      hace export runs/latest --out birds.hace                     a file like those of hace fit
       hace export runs/latest --out birds.onnx
-      hace predict birds.onnx photos --threshold 0.9               needs onnxruntime, and neither timm nor the run
+      hace predict birds.onnx photos --threshold 0.9               needs onnxruntime, not timm or the run
       hace export photos.hace --out photos.onnx
       hace export runs/latest --to huggingface --out birds
       hace export runs/latest --page birds-page                    the page of hace serve, without a server
 
     A file has three outputs: scores (logits), leaf_probabilities (B, classes) and node_probabilities (B, nodes), in the order
-    of the ids in its document. Path sums are collapsed into a head over the classes. What a file computes is compared with the
-    model before it is written. Run `hace calibrate RUN` first if its thresholds are to be part of the file.
+    of the ids in its document. A shared-ancestor head (path sums) is collapsed into a head over the classes. Before
+    it is written, the file's output is compared with the model's. To include thresholds, run `hace calibrate RUN` first.
 
-      hace         weights and document; using it on images takes timm
+      hace         weights and document; needs timm for images
       safetensors  the same under another name
       onnx         for any runtime                needs the extra `export`
       huggingface  a folder with config.json, model.safetensors and a model card (README.md) with results and limits
 
     Args:
-        run: A finished run; or, for ONNX or --page, a .hace or .safetensors file.
-        out: The file or folder to write (default: model.hace, or what --to says, in the run).
-        to: The format (default: as --out ends).
-        page: Write the page of `hace serve` into this folder, as static files; the model runs in the browser.
+        run: Finished run; or, for ONNX or --page, a .hace or .safetensors file.
+        out: File or folder to write (default: model.hace, or the format of --to, in the run).
+        to: Format (default: by the suffix of --out).
+        page: Folder for the page of `hace serve` as static files; the model runs in the browser.
         samples: Photos or features to offer as buttons, in place of the run's own.
-        runtime: The npm package onnxruntime-web, unpacked (default: it is fetched).
+        runtime: Folder of the npm package onnxruntime-web, unpacked (default: fetched).
     """
     if page is not None:
         from hace.lab.serve.page import export_page

@@ -33,38 +33,38 @@ def features(
     skip_broken: Annotated[bool, _IMAGES] = False,
     on: Device = Device(),
 ) -> None:
-    """Compute the features of all images of a dataset with a frozen timm model, or of texts with a sentence encoder, once, and
-    store them for linear probes. Stopped at any point, the same command resumes and ends with the same bytes.
+    """Compute the features of a dataset's images with a frozen timm model, or of texts with a sentence encoder, and store them
+    for linear probes. After a stop, the same command resumes and ends with the same bytes.
 
     Examples
       hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2.lvd142m --out features/cifar100
       hace features --data cifar100 --data-root data --model vit_large_patch14_dinov2 --checkpoint dinov2.safetensors --out F
       hace features --data folders --data-root photos --hierarchy tree.csv --model resnet50 --out F
-      hace features --data creatures --model edges_and_colours --out F        needs neither files nor a download
+      hace features --data creatures --model edges_and_colours --out F        needs no files and no download
       hace features --text titles.csv --column title --encoder minilm --hierarchy categories.csv --out F
       torchrun --nproc-per-node 4 -m hace features --data nabirds --data-root data --model resnet50 --dtype bf16 --out F
 
     Features are stored raw; choose their normalisation (none, unit, standard) when reading them. Without --checkpoint the
-    weights come from the model hub. F/manifest.json records what F was made from; another model, other weights or preprocessing
-    are refused, with the difference. Of other data, only images that F does not know are computed. Images are preprocessed as
+    weights come from the model hub. F/manifest.json records what F was made from; a different model, weights or preprocessing
+    is refused, and the message says what differs. If the data grow, only new images are computed. Images are preprocessed as
     the model's authors do.
 
-    Texts are a column of a .csv or .tsv table with the columns label and, if there are several splits, split.
+    Texts come in a column of a .csv or .tsv table, which also has the columns label and, for several splits, split.
 
     Args:
-        out: Where to store the features: a new folder, or one to resume.
-        data: A dataset of images that `hace data` reads: cifar100, folders, creatures, ...
-        model: A timm model, with or without the tag of its weights.
-        text: Texts in place of images: a .csv or .tsv table.
-        encoder: minilm, tfidf, which learns its words from the training texts, or a model of sentence-transformers.
-        column: The column of the texts.
+        out: Folder for the features: a new one, or one to resume.
+        data: Dataset of images that `hace data` reads: cifar100, folders, creatures, ...
+        model: timm model, with or without the tag of its weights.
+        text: Table of texts in place of images, .csv or .tsv.
+        encoder: Text encoder: minilm, tfidf (learns its words from the training texts), or a sentence-transformers model.
+        column: Column of the texts.
         checkpoint: Weights: .safetensors, a torch file of tensors, or a folder of sentence-transformers (default: the hub).
-        readout: Class token, mean over positions, or what the model's classifier sees.
+        readout: Features to take: class token (token), mean over positions (avg), or the classifier's input (auto).
         image_size: Input size in pixels (default: the model's own; DINOv2: 224).
-        crop_pct: Share of the image that the centre crop takes (default: the model's own).
-        dtype: bf16 computes under autocast.
+        crop_pct: Share of the image that the centre crop keeps (default: the model's own).
+        dtype: Precision; bf16 uses autocast.
         batch_size: Images per batch.
-        shard_size: Images per file, the most to compute again after a kill.
+        shard_size: Images per file; at most this many are computed again after a kill.
         skip_broken: Leave out images that cannot be read, and list them at the end.
     """
     from hace.lab.runs.process import keep_freed_memory, processes

@@ -36,8 +36,8 @@ def fit(
     address: Annotated[str | None, With("--executor ray"), more] = None,
 ) -> None:
     """Make a model of your data: photos in folders, a table of photos, of texts or of numbers, a feature file, cells, boxes in
-    COCO's format, or an export of Label Studio. The loss is chosen by cross-validation on your labels, the model is trained,
-    calibrated and tested, and you get one file, its page and its model card.
+    COCO's format, or an export of Label Studio. The loss is chosen by cross-validation on your labels; then the model is
+    trained, calibrated and tested. You get one file, its page and its model card.
 
     Examples
       hace fit photos                                         photos/gull/herring gull/1.jpg: folders are labels and taxonomy
@@ -45,39 +45,39 @@ def fit(
       hace fit titles.csv --text title --hierarchy shop.csv   a column of texts
       hace fit measurements.parquet --groups site             numbers; guarantees are then about new sites
       hace fit features.npz --hierarchy taxonomy.csv
-      hace fit photos --for new-photos                        held-out photos that stand for those where it will be used
+      hace fit photos --for new-photos                        hold out photos like those of the place of use
       hace fit annotations.json                               boxes of COCO, or an export of Label Studio
       hace fit cells.h5ad --label cell_type --hierarchy cl-basic.obo --groups donor
 
     Then: hace predict photos.hace new-photos --accuracy 0.95, and hace serve photos.hace.
 
-    A label may be above the classes: a photo known only as a gull goes into photos/gull, a row ends early. Splits called train,
-    val and test are honoured: val calibrates, test tests. Otherwise samples are held out; --groups names what must not be cut,
-    such as sites or donors. Photos and texts go through a frozen model once, and features are cached by content: the same
-    command goes on where it was stopped. Data that are too few for a guarantee or a test still make a model, which says so.
+    Labels may be coarse: a photo labelled only as a gull goes into photos/gull, and a row of a table may end early. Splits
+    named train, val and test are used: val calibrates, test tests. Otherwise fit holds samples out; --groups names what to keep
+    together, such as sites or donors. Photos and texts go through a frozen model once, and their features are cached: after a
+    stop, the same command resumes. With too few samples for a guarantee or a test you still get a model, which says so.
 
     Args:
         data: A folder of photos, a table (.csv, .tsv, .parquet), a feature file (.npz, .safetensors, .parquet), an .h5ad, or
             a .json of annotations beside its photos.
-        out: The model, a .hace file (default: named after the data, in this folder).
-        hierarchy: The taxonomy: what `hace hierarchy` reads (default: what folders or columns spell out).
-        label: The column of labels, or one per rank from the top down (default: found by name).
-        split: The column that says train, val or test (default: found by name, else samples are held out).
-        groups: The column of groups that no split may cut; time: photos without a gap of a minute; sequence: runs in the order
-            of the data; none: samples one by one.
-        place: Unlabelled samples from where the model will be used: guarantees are then made for samples as unlike the
-            training samples as these are.
-        text: The column of texts.
-        image: The column with paths of photos.
-        columns: The columns of features (default: all numbers).
-        model: The frozen model of photos (timm; edges_and_colours needs no download) or texts (sentence-transformers; tfidf).
-        checkpoint: Weights of that model: a file, or a folder for texts (default: from the hub).
-        page: The page, an .html file or a folder (default: named after the model).
-        layer: The layer of an .h5ad with the features.
-        obsm: The key of an .h5ad's embeddings with the features.
-        seed: Random seed of everything that is drawn.
-        executor: Where candidates are judged, side by side.
-        workers: Processes that judge them (default: this one; ray: one per processor).
+        out: Model file to write, .hace (default: named after the data, in this folder).
+        hierarchy: Taxonomy, in any form that `hace hierarchy` reads (default: the folders or the label columns).
+        label: Column of labels, or one per rank from the top down (default: found by name).
+        split: Column with train, val or test (default: found by name, else fit holds samples out).
+        groups: Column of groups that splits keep together. Or: time (photos less than a minute apart), sequence (runs in the
+            order of the data), none (samples one by one).
+        place: Unlabelled samples from where the model will be used. Guarantees are then made for samples as unlike the
+            training samples as these.
+        text: Column of texts.
+        image: Column with paths of photos.
+        columns: Columns of features (default: all numbers).
+        model: Frozen model for photos (timm; edges_and_colours needs no download) or texts (sentence-transformers; tfidf).
+        checkpoint: Weights of the frozen model: a file, or a folder for texts (default: from the hub).
+        page: Page to write, an .html file or a folder (default: named after the model).
+        layer: Layer of an .h5ad with the features.
+        obsm: Key of the .h5ad's embedding to use as features.
+        seed: Random seed.
+        executor: Where to try the settings, in parallel.
+        workers: Processes that try settings (default: this one; ray: one per processor).
         address: Address of a running Ray cluster (default: one starts on this machine).
     """
     from hace.lab.runs.process import keep_freed_memory

@@ -23,11 +23,11 @@ class Within:
     """The part of a taxonomy above some classes.
 
     Attributes:
-        classes: A file with one class name per line, or names with commas, for --within.
-        within: Make the hierarchy of --classes within this taxonomy; -o and --hierarchy-format are of its reader.
-        matches: A table of the matches, in CSV, to correct and to read back.
-        below: Leave out what is above this node.
-        ranks: Keep inner nodes of these ranks only, with commas.
+        classes: File with one class name per line, or names separated by commas, for --within.
+        within: Taxonomy to look up --classes in; -o and --hierarchy-format apply to it.
+        matches: CSV table of the matches, to correct and read back.
+        below: Node to start from; everything above it is left out.
+        ranks: Ranks of inner nodes to keep, separated by commas.
         collapse: Leave out inner nodes with a single child.
     """
 
@@ -53,40 +53,40 @@ def hierarchy(
     levels: Annotated[int, With("--features")] = 2,
     taxonomy: Within = Within(),
 ) -> None:
-    """Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. With --out, --to or --plot, write it in
-    another format or draw it. An existing output file is replaced in one step, at the end.
+    """Summarise a hierarchy: nodes, leaves, depths, widths, and anything unusual. --out and --to write it in another format,
+    --plot draws it. An existing output file is replaced in one step, at the end.
 
-    With --features, the hierarchy is made from the training samples of a file of features: classes whose mean vectors are close
-    are grouped. FILE, if given, then names the classes, and the command reports how well the two trees agree.
+    --features makes a hierarchy from the training samples of a feature file, by grouping classes with similar mean vectors.
+    FILE, if given, then names the classes, and the command reports how well the two trees agree.
 
-    With --classes and --within, the hierarchy is the part of a taxonomy above your class names. Ids, names and synonyms match,
-    whatever their case, blanks, authorship and Unicode form. --matches writes a table of the matches where some name has none
-    or several; correct its column id ("-" leaves a class out) and run the same command again.
+    --classes and --within take the part of a taxonomy above your class names. Ids, names and synonyms match, regardless of
+    case, spaces, authorship and Unicode form. If some names have no match or several, --matches writes a table of all matches;
+    correct its id column ("-" leaves a class out) and run the same command again.
 
     Examples
       hace hierarchy cifar100                            the built-in taxonomy of CIFAR-100
-      hace hierarchy taxonomy.csv                        a file; its format follows from its name and content
-      hace hierarchy taxa.csv -o columns=order,family,species     a table with a column for each level, top first
+      hace hierarchy taxonomy.csv                        a file, in any format it recognises
+      hace hierarchy taxa.csv -o columns=order,family,species     one column per level, top first
       hace hierarchy pairs.txt -o order=child-parent     one edge per line, the child first
       hace hierarchy NABirds/                            the folder of a dataset, or a tree of image folders
       hace hierarchy taxonomy.csv --out tree.json        convert; the suffix is the format
       hace hierarchy taxonomy.csv --to newick            print it in another format
       hace hierarchy tree.json --plot tree.html          draw: .html (interactive), .svg or .png
       hace hierarchy --features features.npz --levels 2 --out taxonomy.csv     no taxonomy? make one from features
-      hace hierarchy birds.csv --features features.npz   the same over the classes of birds.csv, compared with it
+      hace hierarchy birds.csv --features features.npz   compare it with birds.csv
       hace hierarchy --classes names.txt --within taxdump.zip --matches m.csv --out mine.csv     names to a hierarchy
       hace hierarchy --classes names.txt --within cl.obo --below cell --collapse --out mine.csv
-      hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     options of the reader, as in hace.read_hierarchy
+      hace hierarchy cl.obo -o prefix=CL: -o isolated=drop     reader options, as in hace.read_hierarchy
 
     Args:
-        file: A file, a folder, or the built-in name cifar100.
-        out: Write it to this file, in the format of its suffix.
-        to: The format of --out; without --out, the hierarchy is printed.
-        plot: Draw it to this file: .png, .svg or .html.
-        hierarchy_format: The format of FILE, if its name does not say.
-        option: An option of the reader, NAME=VALUE: text, true, false, or a list as a,b,c or JSON; may repeat.
+        file: File, folder, or the built-in name cifar100.
+        out: File to write; the suffix sets the format.
+        to: Format to write; without --out, the hierarchy is printed.
+        plot: Drawing to write: .png, .svg or .html.
+        hierarchy_format: Format of FILE, if its name does not tell.
+        option: Reader option, NAME=VALUE: text, true, false, or a list as a,b,c or JSON; may repeat.
         root_node: Add a root above the tops, or remove it (default: as in the file or the dataset).
-        features: Make the hierarchy from the training samples of features (.npz, .safetensors or .parquet).
+        features: Feature file to make a hierarchy from (.npz, .safetensors or .parquet).
         levels: Levels of groups above the classes.
     """
     if plot is not None:

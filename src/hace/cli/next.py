@@ -24,25 +24,24 @@ def next(
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
 ) -> None:
-    """Choose which samples of a pool to label next: those about which the model is unsure, and that do not resemble each other.
-    The most doubtful come first.
+    """Choose which samples of a pool to label next: samples the model is unsure about that do not resemble each other. The most
+    doubtful come first.
 
     Examples
       hace next photos.hace unlabelled --budget 200 --out next.csv
       hace next runs/4cd033b43672ca23 pool.npz --budget 200
-      hace predict photos.hace next.csv --to label-studio --out tasks.json     the same photos as tasks to annotate
+      hace predict photos.hace next.csv --to label-studio --out tasks.json     as annotation tasks
 
-    Samples that have a label must not be in the pool. The table has the most probable class of each, and how much likelier it
-    is than the second.
+    Leave labelled samples out of the pool. The table lists the most probable class of each sample and its lead over the second.
 
     Args:
-        model: A finished run of `hace probe` or `hace train`, a .hace file, or what `hace export` wrote.
-        pool: Images, folders or lists of them, texts, or features: what `hace predict` takes.
-        budget: How many samples to label.
-        out: Where to write the table as CSV (default: standard output).
-        column: For a model of texts: the column of a table (default: that of the training).
-        seed: Random seed of the choice.
-        batch_size: Samples at once.
+        model: Finished run of `hace probe` or `hace train`, or a file of `hace fit` or `hace export`.
+        pool: Images, folders or lists of them, texts, or features, as for `hace predict`.
+        budget: Number of samples to label.
+        out: CSV file to write (default: standard output).
+        column: Column of texts in a table, for a model of texts (default: as in training).
+        seed: Random seed.
+        batch_size: Samples per batch.
     """
     from hace.lab.runs.process import keep_freed_memory
 

@@ -30,21 +30,21 @@ _LISTS = ("columns", "leaves", "level_names")  # options of readers that are lis
 
 # Options of several commands; what is said about them is said here.
 Option = Annotated[tuple[str, ...], Parameter(name=("--option", "-o"))]
-DataOption = Annotated[Option, Parameter(help="An option of the dataset, NAME=VALUE; may repeat.")]
+DataOption = Annotated[Option, Parameter(help="Option of the dataset, NAME=VALUE; may repeat.")]
 Groups = Annotated[
     str | None,
-    Parameter(help="The column that names each sample's group, such as its site: splits keep groups whole."),
+    Parameter(help="Column that names each sample's group, such as its site; splits keep groups whole."),
 ]
 RootNode = Annotated[bool | None, Parameter(negative="--no-root-node")]
 Checkpoint = Annotated[
     Path | None,
     Parameter(
-        help="For a probe: weights of the model behind its features (default: the ones `hace features` used)."
+        help="Weights of the model behind a probe's features (default: those that `hace features` used)."
     ),
 ]
 MovedData = Annotated[
     Path | None,
-    Parameter(name="--data-root", help="Where the run's data or features are now, if they were moved."),
+    Parameter(name="--data-root", help="Current place of the run's data or features, if they have moved."),
 ]
 Names = Annotated[
     Path | None, Parameter(help='Names of nodes, one line "id name" each, for a hierarchy with only ids.')
@@ -100,8 +100,8 @@ class DataOptions:
 
     Attributes:
         data_root: Folder of the dataset; for manifest and features, the file.
-        download: Fetch it into --data-root first if it is missing.
-        hierarchy: A hierarchy in place of the dataset's own: what `hace hierarchy` reads.
+        download: Download the dataset into --data-root if it is missing.
+        hierarchy: Hierarchy to use in place of the dataset's own, in any form that `hace hierarchy` reads.
         root_node: With or without a root (default: as in the paper, or as the hierarchy has it).
     """
 
@@ -195,7 +195,7 @@ class Restrictions:
 
     Attributes:
         subset: Restrict to these classes: a file with one per line, or a,b,c; inner nodes mean all below.
-        prior: How much likelier classes are here than in training: lines node,weight (0.1: a tenth as likely), or JSON.
+        prior: Weights of classes that are more or less common here than in training: lines node,weight, or JSON.
     """
 
     subset: Annotated[str | None, With("RUN", "--scores"), more] = None
@@ -264,24 +264,24 @@ class ScoreFiles:
     """Scores and labels in files, and how they are read.
 
     Attributes:
-        hierarchy: The hierarchy: what `hace hierarchy` reads.
+        hierarchy: Hierarchy, in any form that `hace hierarchy` reads.
         scores: Scores: .npy, .npz, .csv or .parquet.
         labels: The truth, one per sample: .npy, .npz, .csv or .txt.
         kind: What the scores are.
-        outputs: What the columns are (default: by their number); paths: outputs of nodes that add up along each path.
-        groups: The column or array of --labels that names each sample's group, such as its site; with --answers each is shown.
-        hierarchy_format: The format of --hierarchy, if its name does not say.
-        option: An option of the reader of --hierarchy, NAME=VALUE; may repeat.
+        outputs: Meaning of the columns (default: by their number); paths: outputs of a shared-ancestor head (path sums).
+        groups: Column or array of --labels that names each sample's group, such as its site; --answers are also shown by group.
+        hierarchy_format: Format of --hierarchy, if its name does not tell.
+        option: Option for reading --hierarchy, NAME=VALUE; may repeat.
         root_node: Add a root above the tops, or remove it (default: as in the file).
-        sharing: Sharing of the loss, with --outputs paths (default: 1).
-        key: The array to take from an .npz of scores.
-        ignore_column: A column, or a class of a list, that is left out; may repeat.
-        rest: The scores are lists of (class, score) pairs; the rest of the probability is spread over the other classes, or
-            stays at the root, unknown.
-        label_kind: Labels are 0, 1, ..., or ids.
-        label_key: The array to take from an .npz of labels.
-        label_column: The column to take from a .csv of labels.
-        taxonomy: A larger hierarchy: a label that --hierarchy lacks counts as its closest ancestor there.
+        sharing: Sharing that the loss was trained with, for --outputs paths (default: 1).
+        key: Array to read from an .npz of scores.
+        ignore_column: Column, or class of a list, to leave out; may repeat.
+        rest: For scores given as lists of (class, score) pairs: spread the rest of the probability over the other classes, or
+            leave it unknown, at the root.
+        label_kind: Labels as positions 0, 1, ... (index) or ids.
+        label_key: Array to read from an .npz of labels.
+        label_column: Column to read from a .csv of labels.
+        taxonomy: Larger hierarchy, through which labels that --hierarchy lacks become their closest ancestor in it.
     """
 
     hierarchy: Annotated[str | None, _LABELS] = None
@@ -382,9 +382,9 @@ class Guarantee:
     """The guarantee that answers keep.
 
     Attributes:
-        accuracy: Answer at the rank that keeps a guarantee on new samples, such as 0.95; needs `hace calibrate` first.
-        of: What the guarantee is about: of all samples at most 1 - A get a false answer, or of the answers that say something
-            at least A are true (default: samples).
+        accuracy: Answer at the rank that keeps this guarantee on new samples, such as 0.95; run `hace calibrate` first.
+        of: samples: at most 1 - A of all samples get a false answer. answers: at least A of the answers below the root are
+            true (default: samples).
     """
 
     accuracy: Annotated[float | None, With("RUN", "--scores"), Without("--metrics leaves")] = None

@@ -54,55 +54,55 @@ def predict(
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
 ) -> None:
-    """Ask a finished run about new images: the most probable classes, and an answer at the rank that it is sure of. Images
-    stream in batches, so a folder may hold any number of them.
+    """Classify new images: the most probable classes of each, and an answer at the rank the model is sure of. Images stream in
+    batches, so a folder may hold any number.
 
     Examples
       hace predict runs/latest photo.jpg
-      hace predict model.onnx *.jpg                                what hace export wrote
+      hace predict model.onnx *.jpg                                a file of hace export
       hace predict runs/latest photos --threshold 0.9 --out answers.csv
       hace predict runs/latest photos --accuracy 0.95              after hace calibrate runs/latest
       hace predict runs/latest list.csv --threshold 0.95,0.9,0.8 --to jsonl
       hace predict runs/latest photos --subset species_of_bavaria.txt --level family
       hace predict runs/latest photos --checkpoint dinov2.safetensors
       hace predict runs/latest features.npz
-      hace predict runs/latest list.csv --groups burst             one answer for all photos of a burst
+      hace predict runs/latest list.csv --groups burst             one answer per burst
       hace predict photos.hace new-photos --accuracy 0.95 --to label-studio --out tasks.json    pre-annotations
       hace predict photos.hace new-photos --to fiftyone --out labels.json
 
     INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the
-    .json of MegaDetector or COCO beside its images, whose boxes are cropped. A run of `hace train` takes images directly; a
-    run of `hace probe` sees them through the frozen model that `hace features` recorded, and also takes features: a file (.npy,
-    .npz, .safetensors, .parquet) or a folder of `hace features`.
+    .json of MegaDetector or COCO beside its images, whose boxes are cropped. A run of `hace train` takes images; a run of `hace
+    probe` takes images, through the frozen model that `hace features` recorded, or features: a file (.npy, .npz, .safetensors,
+    .parquet) or a folder of `hace features`.
 
-    The answer is the best class; with --threshold the deepest node that is probable enough, with --level the best node there.
-    With --accuracy it is at the rank that keeps a guarantee: of new samples, at most 1 - A get a false answer (--of samples),
-    or of the answers that say something at least A are true (--of answers). Its probabilities are the calibrated ones. The
-    guarantee is part of the output; it holds for samples from the same source as those the run was calibrated on.
+    The answer is the best class. With --threshold it is the deepest node that is probable enough, with --level the best node of
+    that level. With --accuracy A it is at the rank that keeps a guarantee: at most 1 - A of new samples get a false answer
+    (--of samples), or at least A of the answers below the root are true (--of answers). Probabilities are then calibrated. The
+    output states the guarantee; it holds for samples from the same source as the calibration samples.
 
-    An image that cannot be read gets a row with the reason as its error, all others are answered, and the exit code is 2; with
-    --skip-broken it is skipped, named on stderr, and the exit code is 0.
+    An unreadable image gets a row with the error, and the exit code is 2; with --skip-broken it is skipped and named on stderr,
+    and the exit code is 0.
 
     Args:
-        run: A finished run of `hace probe` or `hace train`, or what `hace export` wrote.
+        run: Finished run of `hace probe` or `hace train`, or a file of `hace fit` or `hace export`.
         inputs: Images, folders or lists of them; or features.
         threshold: Answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
-        nodes: Answer with at most so many nodes, "the truth is under one of these", that have the probability together; with
-            --accuracy after `hace calibrate --rule set --nodes 3`.
+        nodes: Answer with up to this many nodes, "the truth is under one of these", that together reach the threshold. For a
+            guarantee: `hace calibrate --rule set --nodes 3`, then --accuracy.
         level: Answer the best node of a level, by depth or name.
-        top_k: How many classes to give.
-        out: Write to this file instead: .csv, .jsonl or .txt.
-        to: The format (default: by --out; table on a terminal, csv in a pipe). camtrap, wildlife-insights and timelapse are
-            tables of camera traps; label-studio are tasks with pre-annotations, fiftyone a labels.json of classifications.
-        groups: The column of a list, or array of a feature file, that names each sample's group: one answer per group.
-        calibration: A file that `hace calibrate --out` wrote (default: the calibration in RUN).
+        top_k: Number of classes to list.
+        out: File to write: .csv, .jsonl or .txt.
+        to: Format (default: by --out; table on a terminal, csv in a pipe). camtrap, wildlife-insights and timelapse are
+            camera-trap tables; label-studio writes tasks with pre-annotations, fiftyone a labels.json of classifications.
+        groups: Column of a list, or array of a feature file, that names each sample's group; each group gets one answer.
+        calibration: File of `hace calibrate --out` (default: the calibration in RUN).
         skip_broken: Skip images that cannot be read.
-        column: For a model of texts: the column of a table (default: that of the training).
-        boxes: Of MegaDetector's boxes: the largest of an image, or all.
-        min_confidence: The least confidence of a box.
-        padding: Space around a box, as a share of its sides.
-        prefix: What Label Studio puts before the path of an image, such as /data/local-files/?d=.
-        batch_size: Images at once (default: as the run had it).
+        column: Column of texts in a table, for a model of texts (default: as in training).
+        boxes: MegaDetector boxes to use: the largest of each image, or all.
+        min_confidence: Lowest confidence of a box.
+        padding: Margin around a box, as a share of its sides.
+        prefix: Prefix of image paths in Label Studio, such as /data/local-files/?d=.
+        batch_size: Images per batch (default: as in training).
     """
     from hace.lab.runs.process import keep_freed_memory, progress
     from hace.lab.serve.inputs import ImageList

@@ -66,22 +66,23 @@ def probe(
       hace probe --config runs/latest/config.json --epochs 60
 
     F is a folder that `hace features` wrote, or a file of features (.npz, .safetensors, .parquet; then --hierarchy names the
-    classes). Every combination is trained as given and judged on the test samples; a split val is held out, for temperatures
-    and early stops. A fair comparison, each loss at the best of the same rates on held-out samples: hace study fair-probe
-    --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
+    classes). Every combination is trained as given and scored on the test samples; a val split is held out for temperatures and
+    early stopping. For a fair comparison, with each loss at its best rate on held-out samples:
 
-    runs/latest leads to the last run: hace calibrate runs/latest, hace predict runs/latest NEW --accuracy 0.95, or
+      hace study fair-probe --features birds=F --methods cross_entropy,hace:dilution=0.3 --out S
+
+    runs/latest is a link to the last run, for hace calibrate runs/latest, hace predict runs/latest NEW --accuracy 0.95, or
     hace export runs/latest --out birds.hace.
 
     Args:
-        loss: Losses of hace.LOSSES, with commas; parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one
-            advised for the labels, cross-entropy, or over path sums where some are coarse).
-        lr: Learning rates, with commas (default: 8).
-        seeds: How many seeds.
-        config: Start from the configuration of a run; options override it.
+        loss: Losses of hace.LOSSES, separated by commas, with parameters as in hace:dilution=0.3:label_smoothing=0.1 (default:
+            the one advised for the labels: cross-entropy, with a shared-ancestor head (path sums) if some are coarse).
+        lr: Learning rates, separated by commas (default: 8).
+        seeds: Number of seeds.
+        config: Configuration to start from, such as the config.json of a run; options override it.
         only_print: Print the configuration that the runs share and stop.
         out: Folder of run directories.
-        threads: With 1, runs repeat bit for bit.
+        threads: Threads; with 1, runs repeat bit for bit.
         as_json: Print the table as JSON.
     """
     import torch

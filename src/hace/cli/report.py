@@ -18,23 +18,23 @@ def report(
     names: Names = None,
     quiet: bool = False,
 ) -> None:
-    """Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a drawing of
-    the hierarchy to click through and, for the paper's datasets, its printed numbers beside yours. Tables are also CSV and
+    """Write the report of a study: one page that opens from disk, with the comparison and its intervals, figures, a clickable
+    drawing of the hierarchy and, for the paper's datasets, its printed numbers beside yours. Tables also come as CSV and
     LaTeX.
 
     Examples
       hace report STUDY                              writes STUDY/report/report.html and prints a summary
       hace report STUDY --out public
-      hace report STUDY --difference hace,hxe_0.5    the difference between which two methods
+      hace report STUDY --difference hace,hxe_0.5    the two methods to compare
       hace report STUDY --names classes.txt          names for a hierarchy of numbers: one line "id name" per node
 
-    You can report on a running study: missing results are marked. Exit code 2: no run has finished. To compare two runs, see
+    Works on a running study too; missing results are marked. Exit code 2: no run has finished. To compare two runs, see
     `hace evaluate RUN --compare RUN`.
 
     Args:
-        study: The folder of `hace study`.
-        out: Where to write (default: STUDY/report).
-        difference: The two methods whose difference is shown, with a comma (default: hace,cross_entropy).
+        study: Folder of `hace study`.
+        out: Folder to write (default: STUDY/report).
+        difference: Two methods to compare, separated by a comma (default: hace,cross_entropy).
         quiet: Print only the path of the page.
     """
     from hace.files.writing import own_folder

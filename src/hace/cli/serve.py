@@ -36,27 +36,27 @@ def serve(
     device: str = "cpu",
     no_open: bool = False,
 ) -> None:
-    """Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the way to it and what
-    competes. The same server is an API for other programs, with an OpenAPI document at /docs.
+    """Try a model in the browser: drop a photo, or paste a row of features, and see the answer, the path to it and its
+    competitors. The server is also an API for other programs, documented at /docs.
 
     Examples
       hace serve --demo                                  train a small model on drawn creatures, and try it
       hace serve runs/latest
-      hace serve model.onnx --samples photos             what hace export wrote, with photos as buttons
+      hace serve model.onnx --samples photos             a file of hace export, with photos as buttons
       hace serve runs/latest --port 8080 --no-open
       hace serve runs/latest --host 0.0.0.0 --token SECRET
       curl -F files=@photo.jpg "http://127.0.0.1:8000/predict?accuracy=0.95"
 
-    Run `hace calibrate RUN` first: then the slider "how sure must it be?" moves between guarantees; else it is a plain
-    threshold. The server listens on this machine only. With another --host everybody who can reach it needs the token; put a
-    proxy with TLS in front of it before you open it to the internet. To stop it: Ctrl-C; requests under way are answered first.
+    Run `hace calibrate RUN` first, so that the slider "how sure must it be?" moves between guarantees; otherwise it sets a
+    plain threshold. The server listens on this machine only. With another --host, requests need the token; put a TLS proxy in
+    front before you open it to the internet. Ctrl-C stops it, after requests under way are answered.
 
     Args:
-        run: A finished run, or what `hace export` wrote.
+        run: Finished run, or a file of `hace fit` or `hace export`.
         demo: Train a small model on drawn creatures first (half a minute).
-        port: Where to listen; 0: any free port.
-        host: The address to listen on; the default is this machine only.
-        token: What requests must carry (default: none on this machine, else a new one).
+        port: Port to listen on; 0: any free port.
+        host: Address to listen on; the default is this machine only.
+        token: Token that requests must carry (default: none on this machine, otherwise a new one).
         samples: Photos or features to offer as buttons, in place of the run's own.
         device: cpu, cuda, cuda:1 or mps.
         no_open: Do not open a browser.

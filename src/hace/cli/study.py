@@ -49,8 +49,8 @@ def study(
     retries: Annotated[int, more] = 1,
     resources: Resources = {},  # type: ignore[valid-type]  # noqa: B006
 ) -> None:
-    """Run a study: every experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished
-    runs are never repeated: if it is stopped or killed, the same command resumes where it stopped.
+    """Run a study: any experiment of the paper, its fair counterpart, the controls, or the same on your own data. Finished
+    runs are never repeated: if it is stopped or killed, the same command resumes.
 
     Examples
       hace study --list
@@ -61,18 +61,18 @@ def study(
       hace study fair-end-to-end --data-root aircraft=data --executor slurm --partition gpu --gpus 1 --hours 8 --out S
       hace study controls --features nabirds=F --executor ray --address 10.0.0.1:6379 --out S
 
-    --features, --data-root and --hierarchy take NAME=PATH and repeat for several datasets; a PATH alone is named after its
+    --features, --data-root and --hierarchy take NAME=PATH and repeat for several datasets; the name defaults to that of the
     file. Then: hace report S. Studies with the same --runs share their runs. On a cluster, the study and the data must be
-    visible to all machines, at the same path. Exit code 1: some runs failed; the others are done, and the same command tries
-    again.
+    visible to all machines, at the same path. Exit code 1: some runs failed; the rest are finished, and the same command
+    retries the failed ones.
 
     Args:
         preset: One or more studies; see --list.
-        option: An option of the data: test=0.2 for every dataset that has it, birds.test=0.2 for one; may repeat.
+        option: Option of the data: test=0.2 for every dataset that has it, birds.test=0.2 for one; may repeat.
         only_list: Show the studies and what they assume.
-        dry_run: Show what would run, and about how long it takes.
+        dry_run: Show what would run and roughly how long it would take.
         update: Continue even if the study has changed.
-        executor: Where runs are made.
+        executor: Where to run.
         workers: Processes (local, ray), or jobs in SLURM's queue.
         threads: Threads per run; with 1, runs repeat bit for bit.
         retries: Retries of a failed run.

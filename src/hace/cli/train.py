@@ -51,26 +51,26 @@ def train(
     unless --validation says otherwise.
 
     Examples
-      hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images: seconds
+      hace train --model test_vit --epochs 2 --out runs/first         a tiny model on synthetic images, in seconds
       hace train --preset cifar100/resnet18/hace --data-root data --out runs/hace
       hace train --preset cifar100/resnet18/cross_entropy --data-root data --seed 1 --out runs/cross_entropy
       hace train --data folders --data-root photos --hierarchy tree.csv --loss hxe:alpha=0.2 --out runs/photos
       hace train --config mine.yaml --lr 0.05 --loss hace:dilution=0.2 --out runs/mine
-      hace train --config runs/mine/config.json --out runs/again      the configuration of a run, as it was
+      hace train --config runs/mine/config.json --out runs/again      repeat a run
       hace train --preset aircraft/swin_tiny --print-config > mine.yaml
       torchrun --nproc-per-node 4 -m hace train --config mine.yaml --out runs/mine
       hace train --list                                               the paper's recipes, with what to expect
 
-    --out gets config.json, log.jsonl (one line per epoch), weights.safetensors, result.json and manifest.json, which
-    comes last; while it runs, checkpoints too.
-    Exit codes: 0 done, 1 the loss became infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
+    The run directory holds config.json, log.jsonl (one line per epoch), checkpoints, weights.safetensors, result.json and, once
+    it is complete, manifest.json.
+    Exit codes: 0 success, 1 loss infinite or NaN, 2 bad input, 130 and 143 stopped by Ctrl-C or SIGTERM after saving.
 
     Args:
-        out: The run directory: new, or of the same run, which is then resumed.
-        preset: A recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
+        out: Run directory: a new one, or the same run's to resume it.
+        preset: Recipe of the paper: DATA/MODEL or DATA/MODEL/METHOD.
         config: Settings in YAML or JSON, such as the config.json of a run.
-        loss: A loss of hace.LOSSES, with its parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one advised
-            for the labels, cross-entropy, or over path sums where some are coarse).
+        loss: Loss of hace.LOSSES, with parameters as in hace:dilution=0.3:label_smoothing=0.1 (default: the one advised for
+            the labels: cross-entropy, with a shared-ancestor head (path sums) if some are coarse).
         restart: Start over instead of resuming from a checkpoint.
         only_print: Print the whole configuration as YAML and stop.
         only_list: List the presets and stop.

@@ -29,8 +29,8 @@ def unseen(
     option: Annotated[DataOption, more] = (),
     groups: Annotated[Groups, more] = None,
 ) -> None:
-    """If something new appears, what does a model say? Whole classes are left out of training, and heads and rules are compared
-    on them, at equal accuracy on the classes they know.
+    """See what a model says when something new appears. Whole classes are left out of training; heads and rules are compared on
+    them, at equal accuracy on the classes they know.
 
     Examples
       hace unseen --features birds.npz --hierarchy taxonomy.csv --leave-out 40
@@ -38,24 +38,24 @@ def unseen(
       hace unseen --features birds.npz --hierarchy taxonomy.csv --accuracy 0.9 --page unseen.html
       hace unseen --features F --leave-out new-species.txt --methods cross-entropy,leave-one-out --out rows.csv
 
-    The features need a test split with samples of all classes. A class is left out only where a sister under the same parent
+    The features need a test split with samples of all classes. A class is left out only if a sister under the same parent
     stays. An answer is true if it is an ancestor of the class (the root says nothing), exact if it is the closest listed one.
 
     Args:
-        features: A file of features, or a folder that `hace features` wrote.
-        hierarchy: The taxonomy, for a file: what `hace hierarchy` reads.
-        leave_out: How many classes, a share, or a file of ids.
+        features: Feature file, or a folder of `hace features`.
+        hierarchy: Taxonomy for a feature file, in any form that `hace hierarchy` reads.
+        leave_out: Classes to leave out: a number, a share, or a file of ids.
         whole_groups: Leave out whole groups of classes.
-        outside: Features of samples that belong to no class at all: what is said about them.
-        accuracy: Set a threshold with a guarantee: this share of the samples of new classes gets no false answer.
-        prefer: That guarantee rests on all samples of each class left out, or on one of each, which answers more where classes
-            are few and varies more.
-        draws: Draws of classes.
+        outside: Features of samples that belong to no class at all, to be answered too.
+        accuracy: Guarantee to set a threshold by: this share of the samples of new classes gets no false answer.
+        prefer: Samples the guarantee rests on: all of each class left out (steadier), or one at random (sharper), which
+            answers more with few classes but varies more.
+        draws: Number of draws of classes.
         seeds: Heads per draw.
         epochs: Passes over the training samples.
-        methods: Methods to compare, with commas (default: all).
-        out: Write every draw, seed, method and operating point to this file, as CSV.
-        page: Write a page: the card, the curves of all methods, and how to read them.
+        methods: Methods to compare, separated by commas (default: all).
+        out: CSV file of every draw, seed, method and operating point.
+        page: Page to write, with the summary and the curves of all methods.
     """
     from hace.data.feature_files import feature_parts
     from hace.formats.score_files import read_list

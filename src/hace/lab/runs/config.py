@@ -40,13 +40,13 @@ class LabelsConfig(Config):
     """What is known of the training labels. Held-out and test samples keep their true labels.
 
     Attributes:
-        coarse: Share of the samples of each class that are known only to an ancestor; at least one stays known.
-        fine: Known samples per class; all others are known only to an ancestor.
-        to: That ancestor: "parent", "top" (below the root), or a level by its number (tops have 1) or name. A class without
-            such an ancestor stays known.
-        wrong: Share of the samples of each class that have another class's label.
-        within: Where that class is: under the same "parent", or "anywhere". A class alone under its parent keeps its labels.
-        drop: Whether to train only on samples known to a leaf.
+        coarse: Share of the samples of each class that are labelled only to an ancestor; at least one keeps its label.
+        fine: Samples per class that keep their label; all others are labelled only to an ancestor.
+        to: The ancestor for coarse labels: "parent", "top" (below the root), or a level by number (tops have 1) or name. A
+            class without such an ancestor keeps its labels.
+        wrong: Share of the samples of each class that get another class's label.
+        within: Where wrong labels come from: the same "parent", or "anywhere". A class alone under its parent keeps its labels.
+        drop: Whether to train only on samples labelled to a leaf.
     """
 
     coarse: float = setting(0.0, SHARE)
@@ -84,16 +84,15 @@ class DataConfig(Config):
     Attributes:
         name: A dataset that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
         root: Folder of the dataset; for manifest and features, the file.
-        hierarchy: A hierarchy in place of the dataset's own: what `hace hierarchy` reads.
+        hierarchy: Hierarchy to use in place of the dataset's own, in any form that `hace hierarchy` reads.
         root_node: Whether the hierarchy has a root; by default as in the paper for its datasets.
         options: Options of the dataset.
-        shuffle: The control experiment: train with the leaves permuted in the tree by this seed. Evaluation keeps the
-            true tree.
+        shuffle: Seed for the control experiment: train on a tree with its leaves permuted. Evaluation keeps the true tree.
         labels: What is known of the training labels; by default all of them, as they are.
-        induce: Train on a tree made from the training samples' features, with this many levels of groups above the classes.
-            Evaluation keeps the true tree.
-        votes: A table of opinions about training samples, with the columns sample and label: training sees their shares in
-            place of a label. See `hace consensus`.
+        induce: Levels of groups above the classes of a tree made from the training features, to train on. Evaluation keeps
+            the true tree.
+        votes: A table of opinions about training samples, with the columns sample and label. Their shares replace the label;
+            see `hace consensus`.
         skip_broken: Whether to leave out images that cannot be read; they are listed at the end.
     """
 
@@ -246,24 +245,23 @@ class RunConfig(Config):
         data: The samples and their hierarchy.
         loss: The loss.
         head: The last layer.
-        seed: Fixes initialisation, order of batches and the validation split.
-        validation: What is held out of training. "split": the data's own validation split. A share of the training samples:
-            stratified, chosen by the seed; the data's own validation split, if there is one, is left alone. 0 trains on all
-            samples, those of a validation split too.
+        seed: Random seed of initialisation, batch order and the validation split.
+        validation: Samples held out of training. "split": the data's own validation split. A share, such as 0.1: that part of
+            the training samples, stratified and drawn by the seed; the data's own validation split is then unused. 0: none,
+            and a validation split is trained on too.
         evaluate: The split of the result: "test", or "val" to select on held-out samples.
         epochs: Passes over the training samples.
-        batch_size: Samples a step, over all processes.
-        lr: The highest learning rate.
-        weight_decay: Of the weights, not of biases.
+        batch_size: Samples per step, over all processes.
+        lr: Peak learning rate.
+        weight_decay: Weight decay; biases have none.
         momentum: Momentum of SGD; the first beta of AdamW.
-        temperature: Divides the scores for the calibrated metrics, which are shown beside the raw ones. A run that holds out
-            samples fits its own on them; a study passes that of its search to the final run.
-        start: Initial weights of the last layer: "random", as in torch.nn.Linear, or "zeros"; "auto" is zeros where some
-            training samples are labelled above the leaves, because losses reinforce whatever random weights prefer below such
-            a label, and random for a hyperbolic head, whose normals need a direction, or a model that does not end in one
-            linear layer.
-        keep: Whether to keep weights and predictions beside the result. A search over many rates needs neither: judged on
-            held-out samples, it reports its top-1 accuracy and temperature alone.
+        temperature: Divisor of the scores for calibrated metrics, which are shown beside the raw ones. A run with held-out
+            samples fits its own; a study passes the one from its search to the final run.
+        start: Initial weights of the last layer: "random", as in torch.nn.Linear, or "zeros". "auto" takes zeros if some
+            training samples are labelled above the leaves: below such a label, losses reinforce whatever random weights
+            prefer. Hyperbolic heads, and models that do not end in one linear layer, always start at random.
+        keep: Whether to keep weights and predictions beside the result. A search over many rates needs neither, only its
+            accuracy and temperature on held-out samples.
     """
 
     kind: ClassVar[str] = ""
@@ -302,15 +300,15 @@ class ProbeConfig(RunConfig):
     """A linear layer, or a hyperbolic one, on frozen features.
 
     Attributes:
-        normalize: "unit" scales each vector to length 1, as in the paper; "standard" takes the training mean and standard
-            deviation of every column; "none" leaves the features alone.
+        normalize: "unit" scales each vector to length 1, as in the paper; "standard" standardises each column by the training
+            samples; "none" leaves the features alone.
         optimizer: "sgd" with momentum, "adamw", or "lbfgs" with all samples at once, to convergence.
         schedule: "cosine" to 0 over all steps, or "constant".
-        steps: Steps in place of epochs, rounded to whole epochs: as many for few samples as for many.
-        bias: Whether the layer has one.
-        patience: Stop after this many epochs without a better validation accuracy, and keep the best epoch.
-        tolerance: Of L-BFGS: it stops when the largest gradient is below this.
-        max_iter: Of L-BFGS: the most iterations.
+        steps: Steps instead of epochs, the same number for few samples as for many; rounded to whole epochs.
+        bias: Whether the layer has a bias.
+        patience: Epochs without a better validation accuracy before training stops; the best epoch is kept.
+        tolerance: Largest gradient at which L-BFGS stops.
+        max_iter: Largest number of L-BFGS iterations.
     """
 
     kind: ClassVar[str] = "probe"
@@ -342,31 +340,31 @@ class TrainConfig(RunConfig):
     """A model trained end to end on images.
 
     Attributes:
-        weight_decay: Added to the gradient by SGD, apart from it by AdamW.
+        weight_decay: Weight decay: added to the gradient (sgd), or decoupled (adamw).
         model: One of the paper's six (resnet18, resnet34, resnet50, convnext_tiny, swin_tiny, vit_base), or any timm name.
-        image_size: The side of the images in pixels; by default the dataset's own: 32 for CIFAR-100, 224 for images on disk.
-        dropout: The dropout rate.
-        drop_path: The rate of stochastic depth.
+        image_size: Side of the images in pixels (default: 32 for CIFAR-100, 224 for images on disk).
+        dropout: Dropout rate.
+        drop_path: Rate of stochastic depth.
         init_from: A file of weights to start from (.safetensors, or a torch file of tensors), for fine-tuning.
-        init_head: "fit" takes the file's head too, which must have the loss's size; "drop" starts with a new one.
+        init_head: What to do with the file's head: "fit" keeps it (its size must match the loss), "drop" starts a new one.
         init_hash: sha256 of that file, which decides the result wherever the file is. Filled in automatically.
-        per_class: Train on this many samples of every class, chosen by the seed; by default on all.
+        per_class: Training samples per class, drawn by the seed (default: all).
         optimizer: "sgd" with momentum, or "adamw".
         schedule: "cosine" to 0 over all steps, "warmup_cosine" with a linear start before it, or "constant".
-        warmup_epochs: The length of that start.
+        warmup_epochs: Epochs of warm-up, with schedule warmup_cosine.
         accumulate: Parts in which a batch goes through the model, to save memory. Batch norms see one part at a time.
-        clip_norm: The largest norm of the gradient.
-        augment: "standard": at 32 px a crop of the image with a border of zeros, and a flip; on disk a random part, and a
-            flip. "none" leaves training images as they are.
+        clip_norm: Largest norm of the gradient.
+        augment: "standard": random flips, with crops of the zero-padded image at 32 px, random resized crops on disk. "none":
+            training images as they are.
         mixup_alpha: Alpha of mixup; 0 switches it off.
         cutmix_alpha: Alpha of CutMix; 0 switches it off. With both, each batch gets one of them.
-        precision: "bf16" and "fp16" compute under autocast; the loss is in float32 anyway.
-        ema_decay: Evaluate and keep an average of the weights that decays by this factor per step; 0 switches it off.
+        precision: Precision of the model. "bf16" and "fp16" use autocast; the loss is always in float32.
+        ema_decay: Decay per step of an average of the weights, which is evaluated and kept; 0 switches it off.
         channels_last: Store images channels-last, which makes convolutions faster on some devices.
         device: cpu, cuda, cuda:1, mps; "auto" takes an accelerator if there is one.
-        workers: Processes that read images from disk; by default 0 on a CPU, else one per processor of the job, up to 8.
-        curve_epochs: Epochs between measurements of the evaluated samples, for learning curves: top-1, top-5, severity and
-            accuracy at every level, in the log. Nothing is chosen by them. By default there are none.
+        workers: Processes that read images from disk; default: 0 on a CPU, else one per processor, up to 8.
+        curve_epochs: Epochs between points of the learning curves: top-1, top-5, severity (levels off) and accuracy by level
+            on the evaluated samples go to the log. They choose nothing (default: no curves).
         checkpoint_seconds: Seconds between checkpoints.
         checkpoint_steps: Also write a checkpoint after this many steps.
         tensorboard: Whether to write the log for TensorBoard too.

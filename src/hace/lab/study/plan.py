@@ -50,22 +50,22 @@ class Choices(Config):
         data_root: Images by dataset: a folder or a manifest.
         hierarchy: Hierarchies to use in place of a dataset's own.
         options: Options of the data: test=0.2 for every dataset that has the option, birds.test=0.2 for one.
-        only: A part of the study: method=hace,cross_entropy dataset=cifar100; also model, dilution, pairing, seed, labels.
+        only: Part of the study to run: method=hace,cross_entropy dataset=cifar100; also model, dilution, pairing, seed, labels.
         methods: Methods, instead of the preset's: their keys, or losses with parameters such as hace:dilution=0.3.
         models: Architectures to train, instead of the preset's: any timm name.
         rates: Learning rates, instead of a fair study's.
         decays: Weight decays to search with every rate, instead of a fair study's.
-        widen: Rates to add on each side, for all methods, while any of them picks the edge; 0 keeps the grid.
-        search_once: One search for all seeds, at the first (default: every seed chooses); half the runs, or less.
-        choose_by: What held-out samples are judged by when a probe's rate is chosen: truth (default), or labels: those known
-            in training, wrong and coarse ones too.
+        widen: Most rates to add on each side, for all methods, while any of them picks the edge; 0 keeps the grid.
+        search_once: Search at the first seed only (default: every seed searches); at least halves the runs.
+        choose_by: Labels by which held-out samples choose a probe's rate: truth (default), or labels, the coarse and wrong
+            ones of training.
         base_rate: Base rate of the paper's pairings, or factor of a fair study's rates.
         seeds: Number of seeds, instead of the preset's.
         epochs_scale: Factor for the epochs of every run.
         settings: Other settings of all runs: batch_size=64 precision=bf16.
-        shares: Of mixed-labels, percent known only coarsely; of noisy-labels, percent wrong.
-        fine: Of low-shot, known labels per class.
-        coarse_to: Level of coarse labels: parent (default), top, or a level by number or name.
+        shares: Percent of coarse labels (mixed-labels) or wrong labels (noisy-labels).
+        fine: Labels per class (low-shot).
+        coarse_to: Level of the coarse labels: parent (default), top, or a level by number or name.
     """
 
     features: Mapping[str, str] = setting({})
