@@ -318,6 +318,21 @@ def test_scores_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "the file is empty" in refused(capsys, scores="empty.csv")
 
 
+@pytest.mark.parametrize("name", ["", "Unnamed: 0", "__index_level_0__"])
+def test_the_index_of_a_data_frame_is_named(
+    name: str, folder: Path, hace_evaluate: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    z = np.load("z.npy")
+    rows = "".join(f"{i},{','.join(map(str, row))}\n" for i, row in enumerate(z))
+    Path("index.csv").write_text(f"{name},{','.join(LEAVES)}\n{rows}")
+    asked = ["evaluate", "--hierarchy", "tree.csv", "--scores", "index.csv", "--labels", "y.npy"]
+    assert cli.main(asked) == 2
+    error = capsys.readouterr().err
+    assert f"Got {name!r}, the index of a DataFrame. Save it with index=False" in error
+    assert f"--ignore-column '{name}'" in error
+    assert hace_evaluate("--ignore-column", name, scores="index.csv")["metrics"]["leaves"]
+
+
 def test_columns_that_do_not_fit(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def header(*columns: str) -> str:
         Path("bad.csv").write_text(",".join(columns) + "\n" + ",".join("1" for _ in columns) + "\n")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -14,7 +13,7 @@ from hace.data.loading import LABEL_OPTION, HierarchyLike, check_classes, chosen
 from hace.data.split import Features
 from hace.data.splitting import ordered_splits, split_name
 from hace.errors import DataError, FormatError, listed
-from hace.files.arrays import Arrays, Parquet, native, read_array
+from hace.files.arrays import INDEX_COLUMN, Arrays, Parquet, native, read_array
 from hace.files.reading import check_memory, optional
 from hace.files.weights import read_safetensors, read_safetensors_arrays
 from hace.hierarchy import Hierarchy
@@ -126,9 +125,6 @@ def _features(
         if len(bad):
             raise DataError(f"{root}: features must be finite. Row {start + bad[0]} of {split} is not.")
     return Features(h, nodes, [f"{split}/{i:06d}" for i in range(len(x))], RowsOnDisk.of(x), groups=groups)
-
-
-_INDEX_COLUMN = re.compile(r"__index_level_\d+__|Unnamed: \d+|")  # as pandas names them
 
 
 class Part(NamedTuple):
@@ -327,7 +323,7 @@ def _read_parquet(path: Path, groups: str | None = None) -> Mapping[str, np.ndar
 
 def _reject_index_columns(columns: Sequence[str], path: Path) -> None:
     """Refuse the row numbers that pandas writes beside the columns: they would be a feature that tells the order of rows."""
-    index = [name for name in columns if _INDEX_COLUMN.fullmatch(name)]
+    index = [name for name in columns if INDEX_COLUMN.fullmatch(name)]
     if index:
         raise FormatError(
             f"{path}: columns of features must not be the index of a DataFrame. Got {listed(index)}. Save it with index=False."

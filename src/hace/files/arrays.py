@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import sys
 import warnings
 import zipfile
@@ -17,6 +18,7 @@ from hace.errors import FormatError, shorten
 from hace.files.archives import check_zip_method
 from hace.files.reading import check_memory, damaged, open_regular, optional
 
+INDEX_COLUMN = re.compile(r"__index_level_\d+__|Unnamed: \d+|")  # as pandas names the index of a DataFrame
 _MAGIC = b"\x93NUMPY"
 _KIND = "an .npy or .npz file of numpy"
 _VERSIONS = ((1, 0), (2, 0), (3, 0))

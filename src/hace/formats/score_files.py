@@ -13,7 +13,7 @@ from typing import Any, BinaryIO, Literal, NamedTuple
 import numpy as np
 
 from hace.errors import ConfigError, DataError, FormatError, listed, shorten
-from hace.files.arrays import Arrays, Parquet, native
+from hace.files.arrays import INDEX_COLUMN, Arrays, Parquet, native
 from hace.files.documents import csv_rows, is_numeric, ragged, read_json, read_rows, write_rows
 from hace.files.reading import is_file, open_regular, read_text, text_lines
 from hace.files.writing import atomic_path
@@ -186,6 +186,12 @@ def _column_places(
     naming = _sample_column(columns, h)
     columns_of_scores = [(i, c) for i, c in enumerate(columns) if c not in ignored and i != naming]
     unknown = [c for _, c in columns_of_scores if c not in known]
+    index = [c for c in unknown if INDEX_COLUMN.fullmatch(c)]
+    if index:
+        raise DataError(
+            f"{source}: every column must be a class of the hierarchy. Got {listed(index)}, the index of a DataFrame. Save it "
+            f"with index=False, or leave the column out: --ignore-column '{index[0]}'."
+        )
     if unknown:
         raise DataError(
             f"{source}: every column must be a class of the hierarchy. Got {listed(unknown)}."

@@ -398,13 +398,27 @@ def _accuracy(e: Evaluation, name: str) -> str:
     text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
         text += f", right {node_of_level(e.level_titles[-2])} in {100 * _within(e):.1f}%"
-    chance = 1 / e.hierarchy.num_leaves
-    if samples * chance >= 3 and low <= chance < 1:
+    if _is_chance(e, low):
         return (
             f"{text}. That is no better than chance: are the columns in label order, do labels count from 0, and are rows and "
             "labels of the same samples?"
         )
     return f"{text}."
+
+
+def _is_chance(e: Evaluation, low: float) -> bool:
+    """Whether an accuracy, of which `low` is the lower bound, may be one by chance: of classes drawn evenly, or of these
+    answers beside these truths in any other order.
+
+    Where most samples are of one class, any order is right mostly, which says nothing.
+    """
+    evenly = 1 / e.hierarchy.num_leaves
+    if len(e.samples) * evenly >= 3 and low <= evenly < 1:
+        return True
+    nodes = e.hierarchy.num_nodes
+    answers, truth = (np.bincount(v, minlength=nodes) for v in (e.samples.answers, e.samples.truth))
+    shuffled = float(answers @ truth) / max(len(e.samples), 1) ** 2
+    return len(e.samples) * shuffled >= 3 and low <= shuffled < 0.5
 
 
 def _within(e: Evaluation) -> float:

@@ -66,6 +66,19 @@ def test_an_accuracy_below_chance_asks_about_the_order_of_columns() -> None:
     )  # three samples show nothing
 
 
+def test_rows_in_another_order_are_asked_about_where_some_classes_are_frequent() -> None:
+    h = animals()
+    rng = np.random.default_rng(0)
+    y = rng.choice(h.num_leaves, 600, p=np.array([8, *[1] * (h.num_leaves - 1)]) / (7 + h.num_leaves))
+    z = rng.normal(size=(600, h.num_leaves))
+    z[np.arange(600), y] += 4
+    asked = "no better than chance"
+    assert asked not in summary_lines(evaluate(z, y, h))[0]
+    assert asked in summary_lines(evaluate(z, rng.permutation(y), h))[0]
+    alike = np.zeros(600, dtype=int)  # any order of one class is right
+    assert asked not in summary_lines(evaluate(z + 9 * np.eye(h.num_leaves)[0], alike, h))[0]
+
+
 def test_the_interval_of_a_share() -> None:
     """Wilson's interval holds the shares whose test at 5% does not reject what was seen."""
     for right, samples in ((0, 10), (7, 10), (500, 600)):
