@@ -88,6 +88,7 @@ def test_a_calibrated_run_answers_with_its_threshold(
     said = capsys.readouterr().out
     assert "--of samples: of all samples, at most 1 - accuracy get a false answer, on average" in said
     assert "exchangeable" in said
+    assert "of the held-out samples" in said  # a share of the training samples is no split of the user
 
     result = calibration_of(run)
     sure = result.threshold_for(0.9)

@@ -296,7 +296,9 @@ def calibration_text(calibration: Calibration) -> str:
     further = ""
     unit = "samples" if calibration.pool is None else "groups"
     if calibration.temperature_samples:
-        fitted = f"{calibration.temperature_samples:,} of the {calibration.split} {unit}"
+        # What a run holds out is called val, be it a split of the user or a share of the training samples.
+        source = "held-out" if calibration.split == "val" else calibration.split
+        fitted = f"{calibration.temperature_samples:,} of the {source} {unit}"
         how = _about_temperature(calibration.temperature, fitted)
         further = "further "
     lines = [f"temperature {calibration.temperature:.4g}, {how}", ""]
