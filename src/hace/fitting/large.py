@@ -79,18 +79,23 @@ def sample_of(given: Given, parts: Splits, together: np.ndarray | None, seed: in
     inside = np.full(h.num_nodes, True)
     if min(rows, MOST) * leaves > LOGITS:
         part, inside = _branches(h, _classes(rows, leaves), rng)
-    held = (parts.train, parts.calibration, parts.test)
-    train, calibration, test = (own[inside[given.nodes[own]]] for own in held)
-    train = some(train, given.x, seed)
-    chosen = np.concatenate([train, calibration, test])
-    ends = np.cumsum([len(train), len(calibration), len(test)])
-    smaller = given.rows(chosen)
+    train = some(parts.train[inside[given.nodes[parts.train]]], given.x, seed)
+    calibration = parts.calibration[inside[given.nodes[parts.calibration]]]
+    test = parts.test[inside[given.nodes[parts.test]]]
+    smaller = given.rows(np.concatenate([train, calibration, test]))
+    where = ""
     if part is not h:
-        known = {node: v for v, node in enumerate(part.nodes)}
-        place = np.array([known.get(node, -1) for node in h.nodes])
+        place_of = {node: v for v, node in enumerate(part.nodes)}
+        place = np.array([place_of.get(node, -1) for node in h.nodes])
         smaller = replace(smaller, hierarchy=part, nodes=place[smaller.nodes])
-    own = Splits(np.arange(ends[0]), np.arange(ends[0], ends[1]), np.arange(ends[1], ends[2]), parts.own)
-    where = "" if part is h else f", of {part.num_leaves:,} of {leaves:,} classes in whole branches,"
+        where = f", of {part.num_leaves:,} of {leaves:,} classes in whole branches,"
+    after_train = len(train) + len(calibration)
+    own = Splits(
+        np.arange(len(train)),
+        np.arange(len(train), after_train),
+        np.arange(after_train, len(smaller.nodes)),
+        parts.own,
+    )
     note = f"{len(train):,} of {rows:,} training samples{where} chose the loss and its weight decay."
     groups = None if together is None else together[train]
     return Sample(smaller, own, groups, len(train) / rows, note)

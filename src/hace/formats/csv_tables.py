@@ -390,6 +390,24 @@ def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[
     return [labels[label][0] for label in ordered]
 
 
+def _names_of_row(source: SourceText, line: int, cells: Sequence[str], levels: Sequence[str]) -> list[str]:
+    """The names of a row up to its last one; none, and a problem is noted, if there is no name or a gap among them."""
+    names = [cell if cell.strip() else "" for cell in cells]
+    while names and not names[-1]:
+        names.pop()
+    if not names:
+        source.problems.broken(line, "the row has no names.")
+    elif "" in names:
+        gap = levels[names.index("")]
+        source.problems.broken(
+            line,
+            f"a gap: the column {quoted(gap)} is empty, and {quoted(names[-1])} is below it. "
+            "Only the end of a path may be empty: move it into that column.",
+        )
+        return []
+    return names
+
+
 def _paths(
     source: SourceText, header: list[str], rows: Rows, levels: list[str], label: str | None, ids: str
 ) -> Draft:
@@ -409,20 +427,9 @@ def _paths(
     paths: list[tuple[str, ...]] = []
     labels: dict[int, tuple[str, int]] = {}
     label_of: dict[tuple[str, ...], str] = {}
-    for line, (*names, number) in _pick(source, header, rows, [*levels, label or ""]):
-        names = [name if name.strip() else "" for name in names]
-        while names and not names[-1]:
-            names.pop()
+    for line, (*cells, number) in _pick(source, header, rows, [*levels, label or ""]):
+        names = _names_of_row(source, line, cells, levels)
         if not names:
-            source.problems.broken(line, "the row has no names.")
-            continue
-        if "" in names:
-            gap = levels[names.index("")]
-            source.problems.broken(
-                line,
-                f"a gap: the column {quoted(gap)} is empty, and {quoted(names[-1])} is below it. "
-                "Only the end of a path may be empty: move it into that column.",
-            )
             continue
         path = tuple(names) if len(levels) > 1 else path_parts(names[0])
         paths.append(path)

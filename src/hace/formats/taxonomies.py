@@ -320,43 +320,46 @@ def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[i
                 taxon["parent"] = taxon["parent"].rpartition("/")[2]
             taxa[id] = line, taxon, [cells[i].strip() for i in others]
     source.problems.raise_broken()
-    return _of_taxa(source, taxa)
+    return _of_taxa(taxa)
 
 
-def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], list[str]]]) -> Draft:
-    key = {_bare(id): id for id in taxa}
+def _of_taxa(taxa: Mapping[str, tuple[int, dict[str, str], list[str]]]) -> Draft:
+    """The accepted taxa as nodes; synonyms are other names of theirs. Taxa: id: (line, columns, other names)."""
+    id_of = {_bare(id): id for id in taxa}  # some files write ids as addresses, some do not
     draft = Draft(flat=True)
-    pairs = []
+    pairs: list[tuple[str, str]] = []  # another name, the id of its taxon
     missing = []
     lost = 0
-    accepted_of: dict[str, str] = {}
-    for id, (_, taxon, _) in taxa.items():
-        accepted = key.get(_bare(taxon.get("accepted", "")), "")
-        if (accepted and accepted != id) or _SYNONYM.search(taxon.get("status", "")):
-            accepted_of[id] = accepted if accepted and accepted != id else key.get(_bare(taxon["parent"]), "")
+    accepted_of = _accepted_taxa(taxa, id_of)
     parents = {_bare(taxon["parent"]) for id, (_, taxon, _) in taxa.items() if id not in accepted_of}
     doubtful = 0
     for id, (_, taxon, others) in taxa.items():
-        if taxon.get("status", "").casefold() == "doubtful" and _bare(id) not in parents:
+        is_doubtful = taxon.get("status", "").casefold() == "doubtful"
+        if is_doubtful and _bare(id) not in parents:
             doubtful += 1
             continue
-        author = taxon.get("author", "")
         name = taxon["name"] or id
-        plain = name.removesuffix(author).rstrip() if author and name != author else name
-        names = [name, plain, *others, f"{plain} {author}" if author else ""]
-        if (target := _accepted(accepted_of, id)) != id:
-            lost += target not in taxa or target in accepted_of
-            pairs += [(other, target) for other in (id, *names)] if target in taxa else []
+        author = taxon.get("author", "")
+        without_author = name.removesuffix(author).rstrip() if author and name != author else name
+        names = [name, without_author, *others]
+        if author:
+            names.append(f"{without_author} {author}")
+        accepted = _accepted(accepted_of, id)
+        if accepted != id:
+            if accepted in taxa:
+                pairs += [(other, accepted) for other in (id, *names)]
+            if accepted not in taxa or accepted in accepted_of:  # a chain that leaves the file, or goes round
+                lost += 1
             continue
         draft.nodes.append(id)
-        draft.names[id] = plain
+        draft.names[id] = without_author
         rank = taxon.get("rank", "").casefold()
         draft.ranks[id] = "" if rank in ("no rank", "unranked") else rank
-        pairs += [(other, id) for other in names if other != plain]
+        pairs += [(other, id) for other in names if other != without_author]
     nodes = set(draft.nodes)
     for id in draft.nodes:
         parent = taxa[id][1]["parent"]
-        above = _accepted(accepted_of, key.get(_bare(parent), ""))
+        above = _accepted(accepted_of, id_of.get(_bare(parent), ""))
         if above in nodes and above != id:
             draft.edges.append((above, id))
         elif parent and above != id:
@@ -370,6 +373,20 @@ def _of_taxa(source: SourceText, taxa: Mapping[str, tuple[int, dict[str, str], l
         words = f"; {lost:,} of them lead nowhere and are left out" if lost else ""
         draft.notes.append(f"{len(accepted_of):,} synonyms are names of accepted taxa, not classes{words}")
     return draft
+
+
+def _accepted_taxa(
+    taxa: Mapping[str, tuple[int, dict[str, str], list[str]]], id_of: Mapping[str, str]
+) -> dict[str, str]:
+    """The taxon that each synonym stands for: the one it names as accepted, or else its parent; "" if not in the file."""
+    accepted_of = {}
+    for id, (_, taxon, _) in taxa.items():
+        accepted = id_of.get(_bare(taxon.get("accepted", "")), "")
+        if accepted and accepted != id:
+            accepted_of[id] = accepted
+        elif _SYNONYM.search(taxon.get("status", "")):
+            accepted_of[id] = id_of.get(_bare(taxon["parent"]), "")
+    return accepted_of
 
 
 def _accepted(accepted_of: Mapping[str, str], id: str) -> str:

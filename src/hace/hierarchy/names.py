@@ -79,23 +79,24 @@ def label_nodes(
 
     check_choice("label kind", kind, LABEL_KINDS)
     h = hierarchy
-    known = known_names(hierarchy)
-    last = hierarchy.num_leaves - 1
-    numbers = np.issubdtype(values.dtype, np.integer)
-    if kind == "index" and not numbers:
+    last = h.num_leaves - 1
+    are_numbers = np.issubdtype(values.dtype, np.integer)
+    if kind == "index" and not are_numbers:
         raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
     words = list(map(str, values.tolist()))
-    if not numbers or kind == "id":
-        nodes = {w: node_of(h, w) for w in set(words)}
-        bad = [(i, w) for i, w in enumerate(words) if nodes[w] < 0]
-        if bad:
+    if not are_numbers or kind == "id":
+        node_by_word = {word: node_of(h, word) for word in set(words)}
+        unknown = [row for row, word in enumerate(words) if node_by_word[word] < 0]
+        if unknown:
+            first = words[unknown[0]]
             raise DataError(
-                f"{source}: labels must be ids or unique names of the hierarchy. {len(bad)} of {len(words)} are not; the "
-                f"first is {bad[0][1]!r} in {place(bad[0][0])}.{unknown_name_hint(h, bad[0][1])}"
+                f"{source}: labels must be ids or unique names of the hierarchy. {len(unknown)} of {len(words)} are not; "
+                f"the first is {first!r} in {place(unknown[0])}.{unknown_name_hint(h, first)}"
             )
-        return np.array([nodes[w] for w in words], dtype=np.int64)
+        return np.array([node_by_word[word] for word in words], dtype=np.int64)
+    known = known_names(h)
     outside = np.flatnonzero((values < 0) | (values > last))
-    are_ids = all(w in known for w in set(words))
+    are_ids = all(word in known for word in set(words))
     if len(outside):
         hint = f" They are ids of the hierarchy: say {option.format('id')}." if are_ids else ""
         raise DataError(
@@ -103,7 +104,8 @@ def label_nodes(
             f"{values[outside[0]]} in {place(outside[0])}.{hint}"
         )
     if kind == "auto" and are_ids:
-        differ = [v for v, w in zip(values.tolist(), words, strict=True) if known[w] != h.leaf_nodes[v]]
+        both = zip(values.tolist(), words, strict=True)
+        differ = [label for label, word in both if known[word] != h.leaf_nodes[label]]
         if differ:
             raise ConfigError(
                 f"{source}: label {differ[0]} could be class {h.leaves[differ[0]]!r} by position or "

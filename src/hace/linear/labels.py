@@ -19,6 +19,7 @@ import reprlib
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -326,32 +327,36 @@ class HiddenClasses:
         self, nodes: IntArray, hierarchy: Hierarchy, weight: np.ndarray | None, *, cautious: bool = False
     ) -> None:
         h = hierarchy
-        count = np.bincount(nodes, weights=weight, minlength=h.num_nodes)
-        coarse = (count > 0) & (h.labels < 0)
+        count = np.bincount(nodes, weights=weight, minlength=h.num_nodes)  # samples of each label
         ancestor, descendant = h.reachability()
-        ends = h.labels[descendant] >= 0
-        leaf = h.labels[descendant[ends]]
-        first = np.searchsorted(ancestor[ends], np.arange(h.num_nodes + 1))
+        is_leaf = h.labels[descendant] >= 0
+        above_leaf = ancestor[is_leaf]
+        leaf = h.labels[descendant[is_leaf]]
+        first = np.searchsorted(above_leaf, np.arange(h.num_nodes + 1))
+        classes_below = [leaf[start:end] for start, end in pairwise(first.tolist())]
         share = count if cautious else count / np.diff(first)  # samples of each class below a label
-        expected = np.bincount(leaf, weights=share[ancestor[ends]], minlength=h.num_leaves)
-        known = count[h.leaf_nodes] if cautious else expected / 2
-        nested = coarse[ancestor] & coarse[descendant] & (ancestor != descendant)
-        above: dict[int, list[int]] = {}
-        for u, q in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
-            above.setdefault(q, []).append(u)
-        hidden_classes: dict[int, IntArray] = {}
-        for q, labels in sorted(above.items()):
-            hidden = np.zeros(h.num_leaves)
-            for u in labels:
-                hidden[leaf[first[u] : first[u + 1]]] += share[u]
-            hidden[leaf[first[q] : first[q + 1]]] = 0.0
-            hidden_classes[q] = np.flatnonzero(hidden > known)
-        row = np.repeat(list(hidden_classes), [len(classes) for classes in hidden_classes.values()]).astype(
-            np.int64
-        )
-        column = np.concatenate([*hidden_classes.values(), np.zeros(0, dtype=np.int64)])
-        shape = h.num_nodes, h.num_leaves
-        self.matrix = csr_matrix((np.ones(len(row), dtype=bool), (row, column)), shape=shape)
+        expected = np.bincount(leaf, weights=share[above_leaf], minlength=h.num_leaves)
+        # A class is ruled out where more of its samples have labels above both than this.
+        limit = count[h.leaf_nodes] if cautious else expected / 2
+
+        is_coarse = (count > 0) & (h.labels < 0)
+        nested = is_coarse[ancestor] & is_coarse[descendant] & (ancestor != descendant)
+        labels_above: dict[int, list[int]] = {}
+        for upper, label in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
+            labels_above.setdefault(label, []).append(upper)
+        rows = [np.zeros(0, dtype=np.int64)]
+        columns = [np.zeros(0, dtype=np.int64)]
+        for label, uppers in sorted(labels_above.items()):
+            hidden = np.zeros(h.num_leaves)  # samples of each class that may have a label above both
+            for upper in uppers:
+                hidden[classes_below[upper]] += share[upper]
+            hidden[classes_below[label]] = 0.0
+            ruled_out = np.flatnonzero(hidden > limit)
+            columns.append(ruled_out)
+            rows.append(np.full(len(ruled_out), label))
+        row = np.concatenate(rows)
+        entries = (np.ones(len(row), dtype=bool), (row, np.concatenate(columns)))
+        self.matrix = csr_matrix(entries, shape=(h.num_nodes, h.num_leaves))
 
     def of(self, node: int) -> list[int]:
         """The classes that a label is not compared with."""
