@@ -218,7 +218,7 @@ def test_migration_moves_labels_scores_and_heads() -> None:
         "pet",
     ]
     assert m.report(["dog", "dog", "cat", "kitten", "cow", "ox"]) == {
-        "kept": 0, "renamed": 1, "merged": 2, "split": 2, "dropped": 1,
+        "kept": 0, "renamed": 1, "merged": 2, "split": 2, "scattered": 0, "dropped": 1,
     }  # fmt: skip
     p = np.array([[0.1, 0.2, 0.3, 0.15, 0.25]])  # label order: cat, cow, dog, kitten, ox
     assert OLD.leaves == ("cat", "cow", "dog", "kitten", "ox")
@@ -246,7 +246,7 @@ def test_a_coarse_label_of_a_split_class_trains_the_next_version() -> None:
 def test_a_class_that_has_parts_now_was_split() -> None:
     old = Hierarchy.from_paths([("pet", "canine"), ("pet", "feline"), ("farm", "emu")])
     assert old.migrate({}, NEW).report(["canine", "feline"]) == {
-        "kept": 1, "renamed": 0, "merged": 0, "split": 1, "dropped": 0,
+        "kept": 1, "renamed": 0, "merged": 0, "split": 1, "scattered": 0, "dropped": 0,
     }  # fmt: skip
 
 
@@ -398,3 +398,10 @@ def test_occupations_move_to_their_next_version(tmp_path: Path) -> None:
     assert now == ["1111", "1112", "11", "131", "0"]
     report = moved.report(labels)
     assert report["split"] == 3
+    far = old.migrate({**mapping, "1210": ["1112", "0110"]}, new)
+    assert far.labels(["1210"]).tolist() == [-1]
+    assert far.report(["1210"])["scattered"] == 1
+    rooted = new.with_root()
+    assert old.migrate({**mapping, "1210": ["1112", "0110"]}, rooted).labels(["1210"]).tolist() == [
+        rooted.index(rooted.root)
+    ]

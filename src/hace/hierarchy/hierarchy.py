@@ -806,7 +806,8 @@ class Hierarchy:
         """From this version of a taxonomy to the next: carries labels, scores and trained heads.
 
         Renamed and merged classes move. A class that was split becomes a coarse label: the lowest node above all its parts. A
-        class that was removed is dropped, and its samples are counted.
+        class whose parts have no node above them all is scattered (``new.with_root()`` gives them one), and one that was
+        removed is dropped; their samples are counted.
 
         Args:
             mapping: old id or name to a new one, to a list of them where a class was split, or to None if removed. Nodes

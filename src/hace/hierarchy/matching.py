@@ -244,6 +244,9 @@ def _of_ranks(h: Hierarchy, ranks: set[str]) -> Hierarchy:
 # ---------------------------------------------------------------------- versions
 
 
+CASES = ("kept", "renamed", "merged", "split", "scattered", "dropped")
+
+
 @dataclass(frozen=True)
 class Migration:
     """From one version of a taxonomy to the next; made by :meth:`hace.Hierarchy.migrate`."""
@@ -251,10 +254,10 @@ class Migration:
     old: Hierarchy
     new: Hierarchy
     nodes: IntArray  # int64 (N,): for each old node the new one, -1 if it was removed
-    cases: tuple[str, ...]  # for each old node "kept", "renamed", "merged", "split" or "dropped"
+    cases: tuple[str, ...]  # for each old node one of CASES
 
     def labels(self, labels: Any) -> IntArray:
-        """New node indices of old labels: names or ids, or node indices of the old version; -1 if the class was removed."""
+        """New node indices of old labels: names or ids, or node indices of the old version; -1 for dropped and scattered."""
         return self.nodes[self._indices(labels)]
 
     def _indices(self, labels: Any) -> IntArray:
@@ -271,7 +274,7 @@ class Migration:
         """(B, N') probabilities over the new nodes, from those of the old leaves (B, n) or old nodes (B, N).
 
         Mass moves with its node. That of a split class is at the node above its parts: nobody knows which part is meant. Mass
-        of dropped classes is lost, so that rows may sum to less than 1.
+        of dropped and scattered classes is lost, so that rows may sum to less than 1.
         """
         old = np.asarray(probabilities)
         at = self._columns(old.shape[-1])
@@ -313,9 +316,9 @@ class Migration:
         return self.nodes
 
     def report(self, labels: Any) -> dict[str, int]:
-        """How many samples each case touches."""
+        """How many samples each case touches. Scattered: split into parts that have no node above them all."""
         counts = Counter(self.cases[v] for v in self._indices(labels).tolist())
-        return {case: counts[case] for case in ("kept", "renamed", "merged", "split", "dropped")}
+        return {case: counts[case] for case in CASES}
 
 
 def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict: bool) -> Migration:
@@ -379,7 +382,7 @@ def _direct_places(
             cases[v] = "kept" if new.nodes[places[v]] == id else "renamed"
         elif mapped[v]:
             places[v] = _common(new, mapped[v])
-            cases[v] = "split" if places[v] >= 0 else "dropped"
+            cases[v] = "split" if places[v] >= 0 else "scattered"
     return places, cases
 
 
