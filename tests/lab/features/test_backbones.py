@@ -195,7 +195,7 @@ def test_weights_of_another_model_are_refused_with_the_difference(tmp_path: Path
         load_backbone(VIT, checkpoint=tmp_path / "more.pt", image_size=SIZE)
     theirs = {f"backbone.{i:03d}": tensor for i, tensor in enumerate(state.values())}
     torch.save(theirs, tmp_path / "theirs.pt")
-    with pytest.raises(FormatError, match=r"have other names here\. Rename them as docs/data\.md"):
+    with pytest.raises(FormatError, match=r"have other names here\. Rename them as docs/features\.md"):
         load_backbone(VIT, checkpoint=tmp_path / "theirs.pt", image_size=SIZE)
     torch.save([1, 2], tmp_path / "list.pt")
     with pytest.raises(FormatError, match=r"must hold a state dict, names with tensors\. Got a list\."):
