@@ -224,7 +224,7 @@ def fill(model: nn.Module, state: dict[str, Tensor], path: str | Path) -> None:
         more = f" and {len(problems) - SHOWN_KEYS} more" if len(problems) > SHOWN_KEYS else ""
         remedy = "Give weights of this architecture, or the architecture of these weights with --model."
         if _differ_in_names(own, state):
-            remedy = "The same tensors have other names here. Rename them as docs/features.md, 'Weights under other names', shows."
+            remedy = "The same tensors have other names here. Rename them as docs/features.md shows."
         raise FormatError(
             f"{path} does not fit the model: {'; '.join(problems[:SHOWN_KEYS])}{more}. {remedy}"
         )
