@@ -120,6 +120,10 @@ def calibrate(
         "seed": seed,
         "pool": pool,
     }
+    if run is not None:
+        from hace.lab.runs.process import keep_freed_memory
+
+        keep_freed_memory()
     if run is None:
         calibration = calibrate_file(files, restrictions, how, frequencies)
         path = out or Path("calibration.json")

@@ -113,8 +113,10 @@ def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, 
     """The check of a model on samples; of a model of `hace fit` by the similarity to its training samples, too."""
     from hace.decisions.scores import Scores
     from hace.fitting.model import is_fitted, load
+    from hace.lab.runs.process import keep_freed_memory
     from hace.lab.serve.predictor import Predictor
 
+    keep_freed_memory()
     if is_fitted(path):
         model = load(path)
         known, named = None, None

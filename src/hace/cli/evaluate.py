@@ -333,9 +333,11 @@ class Asked:
 
     def of_run(self, run: str, names: Path | None) -> Given:
         """A run, and a second one or a file of scores to compare it with."""
+        from hace.lab.runs.process import keep_freed_memory
         from hace.lab.serve.rescore import rescored
         from hace.lab.study.presets import without_common_end
 
+        keep_freed_memory()
         if Path(run).is_file():
             return self.of_model(run)
         if not Path(run).is_dir():

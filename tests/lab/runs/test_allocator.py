@@ -9,6 +9,8 @@ import sys
 
 import pytest
 
+from hace import cli
+
 FAULTS = """
 import resource, sys
 import numpy as np
@@ -41,3 +43,29 @@ def test_freed_memory_is_used_again_only_where_it_is_asked_for() -> None:
     plain = page_faults("import hace, hace.linear, hace.fitting, hace.cli")
     assert page_faults(ASK, HACE_KEEP_MEMORY="1") < plain / 10
     assert page_faults(ASK, HACE_KEEP_MEMORY="0") > plain / 2
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "fit photos",
+        "features --data creatures --model m --out o",
+        "predict a b",
+        "serve a",
+        "train",
+        "evaluate a",
+        "calibrate a",
+        "check a b",
+    ],
+)
+def test_commands_that_run_models_ask_for_it(asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Asked(BaseException):
+        pass
+
+    def ask() -> bool:
+        raise Asked
+
+    monkeypatch.setattr("hace.lab.runs.process.keep_freed_memory", ask)
+    words = asked.split()
+    with pytest.raises(Asked):
+        cli.main(words)
