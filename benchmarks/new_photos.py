@@ -30,7 +30,7 @@ import torch
 from torch.nn.functional import cross_entropy, normalize
 
 from hace import Hierarchy, guaranteed_threshold, read_hierarchy
-from hace.data.splitting import part_of_each, part_of_groups
+from hace.data.split import part_of_each, part_of_groups
 from hace.decisions.ladders import outcomes_of
 from hace.decisions.nearness import Nearness, samples_like
 from hace.decisions.scores import Scores

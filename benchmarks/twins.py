@@ -29,7 +29,7 @@ from new_photos import ALPHA, HELD, Samples, frogs, groceries, scores_of
 from PIL import Image, ImageEnhance, ImageFilter
 
 from hace import Hierarchy, guaranteed_threshold
-from hace.data.splitting import part_of_each, part_of_groups
+from hace.data.split import part_of_each, part_of_groups
 from hace.decisions.ladders import outcomes_of
 from hace.decisions.scores import Scores
 from hace.fitting.inputs import Given

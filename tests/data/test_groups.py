@@ -10,7 +10,7 @@ import pytest
 
 from hace import Hierarchy
 from hace.data import Dataset, Features, load_dataset
-from hace.data.splitting import part_of_groups
+from hace.data.split import part_of_groups
 from hace.errors import DataError, FormatError, GroupWarning
 from hace.lab.runs.config import ProbeConfig
 from hace.lab.runs.samples import make_task

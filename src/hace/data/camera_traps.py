@@ -23,8 +23,7 @@ import numpy as np
 from hace.checks import check_choice, require
 from hace.data.dataset import Dataset
 from hace.data.loading import HierarchyLike, check_exist, chosen_hierarchy
-from hace.data.split import Samples
-from hace.data.splitting import with_test
+from hace.data.split import Samples, with_test
 from hace.errors import ConfigError, DataError, FormatError, listed
 from hace.files.documents import read_json, read_rows
 from hace.files.reading import read_taken

@@ -29,8 +29,7 @@ from hace.data.loading import (
     inside_folder,
     nodes_of,
 )
-from hace.data.split import Samples
-from hace.data.splitting import ordered_splits, split_name, with_test
+from hace.data.split import Samples, ordered_splits, split_name, with_test
 from hace.errors import DataError, DataWarning, FormatError, listed
 from hace.files.documents import read_json
 from hace.files.reading import read_image

@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from hace.data.split import Samples, Split
-from hace.data.splitting import in_two_splits
+from hace.data.split import Samples, Split, in_two_splits
 from hace.errors import ConfigError, DataError, HaceError, amount, nearest
 from hace.hierarchy import Hierarchy
 

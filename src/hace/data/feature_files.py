@@ -10,8 +10,7 @@ import numpy as np
 
 from hace.data.dataset import Dataset
 from hace.data.loading import LABEL_OPTION, HierarchyLike, check_classes, chosen_hierarchy, group_column
-from hace.data.split import Features
-from hace.data.splitting import ordered_splits, split_name
+from hace.data.split import Features, ordered_splits, split_name
 from hace.errors import DataError, FormatError, listed
 from hace.files.arrays import INDEX_COLUMN, Arrays, Parquet, native, read_array
 from hace.files.reading import check_memory, optional

@@ -18,8 +18,7 @@ from hace.data.loading import (
     nodes_of,
 )
 from hace.data.small_copies import small_copies
-from hace.data.split import Samples
-from hace.data.splitting import ordered_splits, split_name, with_test
+from hace.data.split import Samples, ordered_splits, split_name, with_test
 from hace.errors import DataError, DataWarning, HaceError, listed
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy

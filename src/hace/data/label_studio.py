@@ -31,8 +31,7 @@ from hace.data.loading import (
     inside_folder,
 )
 from hace.data.own_lists import Texts
-from hace.data.split import Samples
-from hace.data.splitting import ordered_splits, split_name, with_test
+from hace.data.split import Samples, ordered_splits, split_name, with_test
 from hace.errors import DataError, DataWarning, FormatError, HierarchyError, listed, nearest
 from hace.files.documents import read_json
 from hace.formats.label_studio import CONTROL, OBJECT, choice_path

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hace.data.split import Samples, Split
-from hace.data.splitting import in_two_splits
+from hace.data.split import Samples, Split, in_two_splits
 from hace.errors import ConfigError, DataError, GroupWarning, listed, nearest
 from hace.formats import read_hierarchy
 from hace.hierarchy import Hierarchy

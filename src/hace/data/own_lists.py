@@ -21,8 +21,7 @@ from hace.data.loading import (
     chosen_hierarchy,
     group_column,
 )
-from hace.data.split import Samples, Split
-from hace.data.splitting import ordered_splits, split_name, with_test
+from hace.data.split import Samples, Split, ordered_splits, split_name, with_test
 from hace.errors import DataError, FormatError, listed, nearest
 from hace.files.documents import read_rows
 from hace.hierarchy import Hierarchy

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hace.data.splitting import part_of_each, part_of_groups, places_of_each, split_name
+from hace.data.split import part_of_each, part_of_groups, places_of_each, split_name
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray

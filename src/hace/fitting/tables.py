@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hace.data.loading import GROUP_WORDS, IMAGE_SUFFIXES
-from hace.data.splitting import SPLIT_NAMES
+from hace.data.split import SPLIT_NAMES
 from hace.errors import ConfigError, DataError, listed, nearest
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ import numpy as np
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
-from hace.data.splitting import split_name
+from hace.data.split import split_name
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.fitting.inputs import Given

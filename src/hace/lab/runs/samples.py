@@ -11,8 +11,7 @@ import numpy as np
 from hace.data import Dataset, load_dataset
 from hace.data.consensus import read_votes, shares_of, vote_nodes
 from hace.data.dataset import without_broken
-from hace.data.split import Features, Split
-from hace.data.splitting import part_of_each, part_of_groups, places_of_each
+from hace.data.split import Features, Split, part_of_each, part_of_groups, places_of_each
 from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import leaf_counts

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from hace.data import Samples
 from hace.data.batches import Preprocessing, make_batches
-from hace.errors import ConfigError, FormatError
+from hace.errors import ConfigError, DataError, FormatError
 from hace.files.weights import fill
 from hace.hierarchy import Hierarchy
 from hace.lab.features.backbones import Backbone, load_backbone, load_encoder
@@ -38,6 +38,18 @@ def open_finished(folder: str | Path) -> Run:
     if run.status == "diverged":
         raise FormatError(f"{folder} has no model: its training diverged. Take a run with a lower rate.")
     return run
+
+
+def check_same_features(run: Run, about: Mapping[str, Any] | None) -> None:
+    """Refuse features that were made in another way than those of a run, as far as both say how."""
+    source = run.about["data"].get("source")
+    if about is None or source is None:
+        return
+    made = {key: source.get(key) for key in ("model", "preprocessing")}
+    now = {key: about.get(key) for key in ("model", "preprocessing")}
+    different = "\n  ".join(manifest_differences(made, now))
+    if different:
+        raise DataError(f"Features must be made as those of the training were. They differ:\n  {different}")
 
 
 @dataclass(frozen=True, eq=False)

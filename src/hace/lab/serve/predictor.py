@@ -45,8 +45,15 @@ from hace.lab.runs.run import CALIBRATION, RUN, Run
 from hace.lab.serve.calibrate_run import calibration_of
 from hace.lab.serve.export import image_view, open_program
 from hace.lab.serve.inputs import EMPTY, Broken, Crop, FeatureRows, ImageList, TextList, as_inputs, as_texts
-from hace.lab.serve.load_run import Trained, Vision, load_probe, load_trained, open_finished
-from hace.lab.serve.rescore import check_same_features, other_samples
+from hace.lab.serve.load_run import (
+    Trained,
+    Vision,
+    check_same_features,
+    load_probe,
+    load_trained,
+    open_finished,
+)
+from hace.lab.serve.rescore import other_samples
 from hace.linear.model_files import hierarchy_of, stored_calibration
 from hace.losses.base import HierarchicalLoss
 from hace.losses.hace import CrossEntropyLoss, HCELoss

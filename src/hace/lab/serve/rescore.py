@@ -8,7 +8,7 @@ hierarchy are compared.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -23,14 +23,21 @@ from hace.data.split import Split
 from hace.errors import ConfigError, DataError, HaceError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import label_nodes
-from hace.lab.features.store import MANIFEST, FeatureStore, manifest_differences
+from hace.lab.features.store import MANIFEST, FeatureStore
 from hace.lab.probe import check_width
 from hace.lab.runs.config import DataConfig
 from hace.lab.runs.process import choose_device
 from hace.lab.runs.result import evaluate_outputs
 from hace.lab.runs.run import HIERARCHY, DataPrint, Run
 from hace.lab.runs.samples import data_of, make_task
-from hace.lab.serve.load_run import ProbeHead, Trained, load_probe, load_trained, open_finished
+from hace.lab.serve.load_run import (
+    ProbeHead,
+    Trained,
+    check_same_features,
+    load_probe,
+    load_trained,
+    open_finished,
+)
 from hace.losses.base import HierarchicalLoss
 from hace.metrics.evaluation import Evaluation
 
@@ -182,18 +189,6 @@ def _other_data(path: Path, h: Hierarchy) -> Dataset[Any]:
     else:
         kind = "manifest" if path.suffix.lower() in (".csv", ".tsv") else "features"
     return load_dataset(kind, path, hierarchy=h, allow_empty=True)
-
-
-def check_same_features(run: Run, about: Mapping[str, Any] | None) -> None:
-    """Refuse features that were made in another way than those of a run, as far as both say how."""
-    source = run.about["data"].get("source")
-    if about is None or source is None:
-        return
-    made = {key: source.get(key) for key in ("model", "preprocessing")}
-    now = {key: about.get(key) for key in ("model", "preprocessing")}
-    different = "\n  ".join(manifest_differences(made, now))
-    if different:
-        raise DataError(f"Features must be made as those of the training were. They differ:\n  {different}")
 
 
 def _load_data(run: Run, root: str | Path | None = None) -> Dataset[Any]:
