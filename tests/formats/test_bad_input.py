@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from hace.errors import FormatError, HaceError, HierarchyError
+from hace.errors import ConfigError, FormatError, HaceError, HierarchyError
 from hace.formats import FORMATS, fgvc_hierarchy, nabirds_hierarchy, parse_hierarchy, read_hierarchy
 
 READERS = [name for name, kind in FORMATS.items() if kind.parse]
@@ -36,6 +37,14 @@ def test_not_text(data: bytes, words: str, tmp_path: Path) -> None:
     for name in READERS:
         with pytest.raises(FormatError, match=words):
             read_hierarchy(path, name)
+
+
+@pytest.mark.parametrize("given", [None, 1, {"a": ["b"]}, [("a", "b")], b"tree.csv"])
+def test_what_is_no_path(given: Any) -> None:
+    with pytest.raises(
+        ConfigError, match=r"path must be the path of a file or folder\. Got .* Hierarchy\.from_edges"
+    ):
+        read_hierarchy(given)
 
 
 def test_not_a_file(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from itertools import pairwise
 from typing import Any
 
@@ -104,6 +105,12 @@ def test_unknown_parent() -> None:
 def test_every_unknown_parent_is_reported_once() -> None:
     messages = problems(parents, {f"c{i}": f"p{i // 2}" for i in range(40)})
     assert len(messages) == 20
+
+
+@pytest.mark.parametrize("given", [None, 1, object()])
+@pytest.mark.parametrize("build", [Hierarchy.from_edges, Hierarchy.from_paths, Hierarchy.from_parents])
+def test_what_is_no_list(build: Any, given: Any) -> None:
+    assert re.match("(edges|paths|parents) must be .* Got ", problems(build, given)[0])
 
 
 @pytest.mark.parametrize("build", [edges, parents, paths, flat])
@@ -304,6 +311,8 @@ def test_networkx_graphs_that_do_not_fit() -> None:
     nx = pytest.importorskip("networkx")
     build = Hierarchy.from_networkx
     assert "graph must be directed" in problems(build, nx.Graph([("a", "b")]))[0]
+    for other in (None, 1, {"a": ["b"]}, [("a", "b")]):
+        assert "graph must be a directed graph of networkx" in problems(build, other)[0]
     graph = nx.DiGraph([("a", "b"), ("a", "c")])
     nx.set_node_attributes(graph, {"b": 0, "c": 0}, "label")
     assert problems(build, graph) == ("Labels must differ. Got '0' at several nodes.",)

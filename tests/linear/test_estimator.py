@@ -413,6 +413,8 @@ def test_auto_tells_ids_from_positions_or_asks() -> None:
         (["a", "d"], "labels must list leaves of the hierarchy. Got 'd', which is not one."),
         (["a", "a"], "labels must list each leaf once."),
         ([], "labels must list each leaf once."),
+        (1, "labels must be a word or a list of leaves. Got 1."),
+        (None, "labels must be a word or a list of leaves. Got None."),
     ):
         with pytest.raises(ConfigError) as caught:
             reads("abc", [0], labels)

@@ -95,7 +95,7 @@ ODD: tuple[Any, ...] = (
 OPTIONS = {
     "predict": "rule threshold subset kind outputs",
     "evaluate": "threshold level price only_subset groups compare kind outputs labels subset prior distance rules bins "
-    "thresholds metrics temperature guarantee",
+    "thresholds metrics temperature guarantee names",
     "guaranteed_threshold": "accuracy confidence of distance at_most rule constrained groups group_share by labels kind "
     "outputs",
     "fit_temperature": "labels kind outputs",

@@ -212,6 +212,11 @@ def read_hierarchy(
         if options:
             raise ConfigError(f"{path!r} has no option {next(iter(options))!r}.")
         return BUILTIN[path](root=bool(root))
+    if not isinstance(path, str | os.PathLike):
+        raise ConfigError(
+            f"path must be the path of a file or folder. Got {path!r:.80}. Hierarchy.from_edges, from_parents and "
+            "from_paths take what is in memory."
+        )
     name = os.fspath(path)
     if not os.path.exists(path) and not os.path.splitext(name)[1] and (meant := nearest(str(name), BUILTIN)):
         raise FormatError(f"{name}: there is no such file.{meant.replace('mean', 'mean the built-in', 1)}")

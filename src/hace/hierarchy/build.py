@@ -75,7 +75,7 @@ def index_edges(
         )
     frame = frame_rows(edges, "edges")
     given: Any = edges if frame is None else _named_pairs(*frame)
-    pairs: list[Any] = list(given)
+    pairs: list[Any] = _list_of(given, "edges", "pairs (parent, child)")
     if set(map(type, pairs)) != {tuple} or set(map(len, pairs)) != {2}:
         for edge in pairs:
             if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
@@ -91,6 +91,14 @@ def index_edges(
         places = defaultdict(count(len(index)).__next__, index)
         flat = [places[as_id(end, "edges")] for edge in pairs for end in edge]
     return list(places), _pairs(flat), problems
+
+
+def _list_of(given: Any, argument: str, what: str) -> list[Any]:
+    """What an argument holds, as a list."""
+    try:
+        return list(given)
+    except TypeError:
+        raise HierarchyError(f"{argument} must be {what}. Got {given!r:.80}.") from None
 
 
 def _named_pairs(columns: list[str], rows: Iterable[tuple[Any, ...]]) -> Iterable[tuple[Any, Any]]:
@@ -263,7 +271,7 @@ def _rows_of_paths(paths: Any) -> tuple[Iterable[Any], Sequence[str] | None]:
     """One row of names per path, and the columns of a table. Texts such as "Home > Garden > Pots" are split."""
     frame = frame_rows(paths, "paths")
     if frame is None:
-        rows = [paths] if isinstance(paths, str) else list(paths)
+        rows = [paths] if isinstance(paths, str) else _list_of(paths, "paths", "rows of names")
         if any(isinstance(row, str) and PATH_MARK in row for row in rows):
             rows = [path_parts(row) if isinstance(row, str) else row for row in rows]
         return rows, None
@@ -467,6 +475,10 @@ _RELATIONS = {"is_a", "part_of"}  # edge keys of ontology graphs, which point fr
 def graph_parts(graph: nx.DiGraph, direction: str) -> tuple[list[tuple[Any, Any]], dict[Any, str]]:
     """(parent, child) pairs and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
     check_choice("direction", direction, get_args(Direction), HierarchyError)
+    if not hasattr(graph, "is_directed"):
+        raise HierarchyError(
+            f"graph must be a directed graph of networkx. Got {graph!r:.80}. Pairs go to Hierarchy.from_edges."
+        )
     if not graph.is_directed():
         raise HierarchyError("graph must be directed. Got an undirected graph.")
     every: Any = graph.edges

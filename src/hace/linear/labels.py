@@ -195,7 +195,10 @@ def _are_listed_ids(values: list[int], hierarchy: Hierarchy, chosen: IntArray) -
 
 def _listed(labels: Sequence[Any], hierarchy: Hierarchy) -> IntArray:
     """The labels of a list of leaves."""
-    words = [str(label) for label in np.asarray(labels).tolist()]
+    given = np.asarray(labels)
+    if given.ndim != 1:
+        raise ConfigError(f"labels must be a word or a list of leaves. Got {labels!r:.80}.")
+    words = [str(label) for label in given.tolist()]
     position = {leaf: place for place, leaf in enumerate(hierarchy.leaves)}
     strange = next((word for word in words if word not in position), None)
     if strange is not None:

@@ -331,6 +331,8 @@ def evaluate(
     if groups is not None:
         group_names, places = group_places(groups, len(truth))
         grouped = group_names[places]
+    if names is not None and not hasattr(names, "__len__"):
+        raise DataError(f"names must have one entry per sample. Got {names!r:.80}.")
     if names is not None and len(names) != len(truth):
         raise DataError(f"names must have one entry per sample. Got {len(names)} for {len(truth)} samples.")
     named = None if names is None else np.array([str(each) for each in names], dtype=object)
