@@ -331,7 +331,7 @@ def evaluate(
     if groups is not None:
         group_names, places = group_places(groups, len(truth))
         grouped = group_names[places]
-    if names is not None and not hasattr(names, "__len__"):
+    if names is not None and (isinstance(names, str | bytes) or np.ndim(names) != 1):
         raise DataError(f"names must have one entry per sample. Got {names!r:.80}.")
     if names is not None and len(names) != len(truth):
         raise DataError(f"names must have one entry per sample. Got {len(names)} for {len(truth)} samples.")
