@@ -1,7 +1,7 @@
-"""Pickles from outside: CIFAR-100's files, and the measure that keeps any pickle from crashing the interpreter.
+"""Pickles from outside: CIFAR-100's files, and what is checked of any pickle before it is read.
 
-A pickle is a program. Two things make it harmless: an unpickler that may name nothing but what its reader lists, and a limit on
-depth, because Python hashes tuples in tuples by recursion in C and dies where they nest 100,000 levels deep.
+A pickle is a program. Two things make it harmless: an unpickler that may name nothing but what its reader lists, and limits on
+what it builds. Python hashes tuples in tuples by recursion in C, and dies where they nest 100,000 levels deep.
 """
 
 from __future__ import annotations
@@ -18,42 +18,26 @@ import numpy as np
 from hace.errors import FormatError
 
 MAX_OPCODES = 4_000_000  # CIFAR-100 has 0.3 million, a checkpoint with optimiser state about 50 per tensor
-MAX_DEPTH = 64
+MAX_TUPLES = 50_000  # a checkpoint has four per tensor
+_TUPLES = frozenset("TUPLE TUPLE1 TUPLE2 TUPLE3".split())
+_STORE = frozenset("PUT BINPUT LONG_BINPUT".split())  # to a numbered place of the table of shared values
 _MALFORMED = "its opcodes do not fit together"
-_ADD_TO_BELOW = frozenset("APPEND APPENDS SETITEM SETITEMS ADDITEMS BUILD".split())
-_STORE = frozenset("PUT BINPUT LONG_BINPUT MEMOIZE".split())
-_RECALL = frozenset("GET BINGET LONG_BINGET".split())
 
 
-def check_depth(data: bytes | BinaryIO) -> None:
-    """Refuse a pickle that nests too deep, is too long, or sizes the interpreter's table of shared values. Runs nothing.
+def check_size(data: bytes | BinaryIO) -> None:
+    """Refuse a pickle that is too long, has too many tuples, or sizes the table of shared values. Runs nothing.
 
-    The stack holds depths in place of values; pickletools knows how many values each opcode takes and leaves. A file is left
-    where its pickle ends.
+    A file is left where its pickle ends.
     """
-    stack: list[int] = []
-    marks: list[int] = []  # the heights of the stack where a marked group begins
-    memo: dict[int, int] = {}
+    tuples = 0
     for count, (opcode, argument, _) in enumerate(_opcodes(data)):
+        tuples += opcode.name in _TUPLES
         if count >= MAX_OPCODES:
             raise FormatError(f"it has more than {MAX_OPCODES:,} opcodes")
-        if opcode.name == "MARK":
-            marks.append(len(stack))
-        elif opcode.name in _STORE:
-            place = len(memo) if argument is None else argument
-            if place >= MAX_OPCODES or not stack:
-                raise FormatError(_MALFORMED)
-            memo[place] = stack[-1]
-        elif opcode.name in _RECALL:
-            if argument not in memo:
-                raise FormatError(_MALFORMED)
-            stack.append(memo[argument])
-        else:
-            taken = _take(stack, marks, opcode)
-            depth = _depth_of_result(opcode.name, taken)
-            if opcode.stack_after and depth > MAX_DEPTH:
-                raise FormatError(f"it nests more than {MAX_DEPTH} levels deep")
-            stack += [depth] * len(opcode.stack_after)
+        if tuples > MAX_TUPLES:
+            raise FormatError(f"it has more than {MAX_TUPLES:,} tuples")
+        if opcode.name in _STORE and argument >= MAX_OPCODES:
+            raise FormatError(_MALFORMED)
 
 
 def _opcodes(data: bytes | BinaryIO) -> Any:
@@ -66,37 +50,6 @@ def _opcodes(data: bytes | BinaryIO) -> Any:
         raise
     except (LookupError, TypeError, ValueError, OverflowError) as error:
         raise FormatError(str(error)[:200] or "it is damaged") from error
-
-
-def _take(stack: list[int], marks: list[int], opcode: pickletools.OpcodeInfo) -> list[int]:
-    """Remove what an opcode takes from the stack: a marked group, single values below it, or both."""
-    before = opcode.stack_before
-    taken: list[int] = []
-    singles = len(before)
-    if pickletools.markobject in before:
-        if not marks:
-            raise FormatError(_MALFORMED)
-        begin = marks.pop()
-        taken = stack[begin:]
-        del stack[begin:]
-        singles = before.index(pickletools.markobject)
-    begin = len(stack) - singles
-    if begin < (marks[-1] if marks else 0):
-        raise FormatError(_MALFORMED)
-    taken = stack[begin:] + taken
-    del stack[begin:]
-    return taken
-
-
-def _depth_of_result(name: str, taken: list[int]) -> int:
-    """The depth of what an opcode leaves, from the depths of what it takes."""
-    if not taken:
-        return 0
-    if name == "DUP":
-        return taken[0]
-    if name in _ADD_TO_BELOW:  # the first value taken is the container
-        return max(taken[0], 1 + max(taken[1:], default=0))
-    return 1 + max(taken)
 
 
 class _Part:
@@ -127,16 +80,16 @@ class _CifarUnpickler(pickle.Unpickler):
 def read_cifar_pickle(data: bytes, source: str) -> dict[str, Any]:
     """The dictionary of a file `train`, `test` or `meta` of CIFAR-100: text, lists, and uint8 arrays by text keys."""
     try:
-        check_depth(data)
+        check_size(data)
         try:
             content = _CifarUnpickler(io.BytesIO(data), encoding="latin-1").load()
+            if type(content) is not dict:
+                raise FormatError(f"it holds a {type(content).__name__.strip('_')} instead of a dictionary")
+            return {_as_text(key): _decoded(value) for key, value in content.items()}
         except FormatError:
             raise
         except Exception as error:  # pickle raises whatever damaged bytes run into
             raise FormatError(" ".join(str(error).split())[:200].rstrip(".") or _MALFORMED) from error
-        if type(content) is not dict:
-            raise FormatError(f"it holds a {type(content).__name__.strip('_')} instead of a dictionary")
-        return {_as_text(key): _decoded(value) for key, value in content.items()}
     except FormatError as error:
         raise FormatError(
             f"{source}: not a pickle of CIFAR-100: {error}. Nothing in it was run. Fetch it again from the official page."

@@ -1,7 +1,7 @@
 """Weights from outside: files of `torch.save` and of safetensors, read without running a stranger's code.
 
 `torch.load(weights_only=True)` and safetensors read them. Before torch does, three things are checked that it takes on trust:
-how deep the pickle inside nests, that no record is compressed, and that the records are as long as the tensors in them.
+how much the pickle inside builds, that no record is compressed, and that the records are as long as the tensors in them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 
 from hace.errors import ConfigError, FormatError
-from hace.files.pickles import check_depth
+from hace.files.pickles import check_size
 from hace.files.reading import open_regular, optional
 from hace.files.writing import write_whole
 
@@ -83,7 +83,7 @@ def _check_zip(file: BinaryIO) -> Counter[int]:
         pickles = [name for name in names if name.endswith("/data.pkl")]
         if len(pickles) != 1 or len(set(names)) < len(names):
             raise FormatError("it is not a file that torch.save wrote")
-        check_depth(packed.read(pickles[0]))
+        check_size(packed.read(pickles[0]))
         return Counter(record.file_size for record in records if "/data/" in record.filename)
 
 
@@ -94,7 +94,7 @@ def _check_legacy(file: BinaryIO) -> None:
         raise FormatError("it is a tar archive, which torch.save no longer writes")
     file.seek(0)
     for _ in range(_LEGACY_PICKLES):
-        check_depth(file)
+        check_size(file)
 
 
 def _check_tensors(content: Any, records: Counter[int] | None) -> None:
