@@ -56,10 +56,8 @@ COLOURS = {"cross-entropy": INK, "path sums": TEAL, "HACE": RED, "cross-entropy,
 
 
 def shop() -> None:
-    """The taxonomy of the first tutorial."""
-    table = re.search(
-        r'title="shop.csv"\n(.*?)```', (DOCS / "tutorials" / "taxonomy.md").read_text(), re.DOTALL
-    )
+    """The shop on the page of taxonomies."""
+    table = re.search(r'title="shop.csv"\n(.*?)```', (DOCS / "taxonomies.md").read_text(), re.DOTALL)
     assert table
     h = parse_hierarchy(table[1], "csv", columns=["department", "shelf", "product"], label="label")
     draw_hierarchy(h, IMAGES / "shop.png")

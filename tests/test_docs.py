@@ -17,6 +17,7 @@ ROOT = Path(__file__).parents[1]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND_LINE = re.compile(r"^(?:    )?(?:\$ )?(?:torchrun .* -m )?(hace [a-z]+ .*)$", re.MULTILINE)
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+TUTORIALS = [*sorted((ROOT / "docs" / "tutorials").glob("*.md")), ROOT / "docs" / "taxonomies.md"]
 
 
 @pytest.mark.slow
@@ -32,9 +33,7 @@ def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "page", sorted((ROOT / "docs" / "tutorials").glob("*.md")), ids=lambda page: page.stem
-)
+@pytest.mark.parametrize("page", TUTORIALS, ids=lambda page: page.stem)
 def test_tutorials_print_what_they_show(
     page: Path, monkeypatch: pytest.MonkeyPatch, real_data: Callable[[str], Path]
 ) -> None:

@@ -118,7 +118,14 @@ def test_shopify_migrates_by_its_own_mapping(real_data: RealData, tmp_path: Path
     moved = old.index(f"{dict(map(reversed, lines))[next(iter(before))].strip()}-old")
     assert old.names[moved] != new.names[m.nodes[moved]]
     labels = np.array([v for v, case in enumerate(m.cases) if case == "renamed" and old.labels[v] >= 0] * 2)
-    assert m.report(labels) == {"kept": 0, "renamed": len(labels), "merged": 0, "split": 0, "dropped": 0}
+    assert m.report(labels) == {
+        "kept": 0,
+        "renamed": len(labels),
+        "merged": 0,
+        "split": 0,
+        "dropped": 0,
+        "scattered": 0,
+    }
     assert (m.nodes >= 0).all()
     eye = np.eye(old.num_leaves, dtype=np.float32)[:50]
     assert (m.scores(eye).argmax(axis=1) == m.nodes[old.leaf_nodes[:50]]).all()
