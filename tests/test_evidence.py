@@ -21,11 +21,11 @@ ROOT = Path(__file__).parents[1]
 MEASURED = (
     "README.md",
     "docs/decisions.md",
+    "docs/data.md",
     "docs/estimator.md",
     "docs/groups.md",
     "docs/guarantees.md",
     "docs/hierarchy.md",
-    "docs/labels.md",
     "docs/paper.md",
     "docs/performance.md",
     "docs/serve.md",
