@@ -1,4 +1,4 @@
-"""Frog calls: what groups change. 7,195 syllables in 60 recordings, 10 species (UCI 406; see docs/groups.md).
+"""Frog calls: what groups change. 7,195 syllables in 60 recordings, 10 species (UCI 406; see docs/guarantees.md).
 
     python benchmarks/frog_calls.py FOLDER              FOLDER holds Frogs_MFCCs.csv; about ten minutes on one core
     python benchmarks/frog_calls.py FOLDER --splits 20  a quick look

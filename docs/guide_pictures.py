@@ -514,7 +514,7 @@ def architecture() -> Figure:
 
 def groups() -> Figure:
     """False answers on new recordings under each guarantee of the page's table of frog calls."""
-    page = (DOCS / "groups.md").read_text(encoding="utf-8")
+    page = (DOCS.parent / "evidence" / "guarantees.md").read_text(encoding="utf-8")
     rows = re.search(r"^\| calibrated on .*?\n\n", page, re.DOTALL | re.MULTILINE)
     assert rows
     cells = [[c.strip() for c in line.strip("|").split("|")] for line in rows[0].strip().splitlines()[2:]]

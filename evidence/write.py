@@ -47,7 +47,7 @@ QUOTED = HERE / "quoted.json"
 PAGES = (
     HERE.parent / "README.md",
     *sorted((HERE.parent / "docs").rglob("*.md")),
-    *(HERE / f"{name}.md" for name in ("details", "paper", "tables", "peers")),
+    *(HERE / f"{name}.md" for name in ("details", "guarantees", "paper", "tables", "peers")),
 )
 DETAIL = " (detail)"  # the report's columns of intervals
 SHOWN = {  # what pages call some columns

@@ -17,7 +17,11 @@ LINK = re.compile(
     r"!?\[(?:[^\[\]]|\[[^\]]*\])*\]\(([^)\s]+)\)|^\[[^\]]+\]: (\S+)|<(https?:[^>]+)>", re.MULTILINE
 )
 HEADING = re.compile(r"^#+ +(.*)$", re.MULTILINE)
-PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    *sorted(ROOT.glob("*.md")),
+    *sorted((ROOT / "docs").rglob("*.md")),
+    *sorted((ROOT / "evidence").glob("*.md")),
+]
 BUILT = {"example-report/report.html"}  # pages that are made with the site
 
 
