@@ -215,7 +215,8 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
         >>> round(macro_f1(["T", "T", "B", "CD4"], ["CD4", "B", "B", "T"], h), 3)
         0.389
     """
-    true, said = (np.array([_text(v) for v in values], dtype=object) for values in (truth, answers))
+    true = np.array([_text(v) for v in truth], dtype=object)
+    said = np.array([_text(v) for v in answers], dtype=object)
     if len(true) != len(said):
         raise DataError(f"answers must be as many as truths. Got {len(said)} and {len(true)}.")
     labelled = true != ""

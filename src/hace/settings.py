@@ -103,7 +103,8 @@ def unused(config: Config) -> dict[str, str]:
     """The settings that the others make meaningless, with the rule that says so."""
     rules = {}
     for field in dataclasses.fields(config):
-        only, unless = (field.metadata.get(name) for name in ("only", "unless"))
+        only = field.metadata.get("only")
+        unless = field.metadata.get("unless")
         if only is not None and getattr(config, only[0]) != only[1]:
             rules[field.name] = f"must come with --{only[0]} {only[1]}"
         if unless is not None and getattr(config, unless[0], None) == unless[1]:
@@ -116,7 +117,8 @@ def from_dict(cls: type[C], document: Any, where: str = "") -> C:
     if not isinstance(document, Mapping):
         raise ConfigError(f"{where.rstrip('.') or 'the configuration'} must be a mapping. Got {document!r}.")
     known = _typed_fields(cls)
-    problems, values = [], {}
+    problems = []
+    values = {}
     for key, value in document.items():
         if key not in known:
             likely = nearest(str(key), known)

@@ -119,7 +119,8 @@ def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, 
     keep_freed_memory()
     if is_fitted(path):
         model = load(path)
-        known, named = None, None
+        known = None
+        named = None
         if truth.labels is not None:
             h = model.hierarchy
             nodes = _known_truth(truth.labels, truth.column, h).tolist()

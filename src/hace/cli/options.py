@@ -344,7 +344,8 @@ class ScoreFiles:
         from hace.formats.score_files import label_order, open_scores, open_top_k
         from hace.metrics.scored_file import ScoredFile
 
-        kind, sharing = self.kind, self.path_sharing
+        kind = self.kind
+        sharing = self.path_sharing
         if self.rest is not None:
             kind = "probs"
             scores = open_top_k(path, h, self.rest, self.ignore_column)

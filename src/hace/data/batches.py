@@ -262,7 +262,8 @@ def normalisation(mean: Sequence[float], std: Sequence[float]) -> tuple[torch.Te
     """Scale and shift (3, 1, 1) that take pixels from 0 to 255 to (p / 255 - mean) / std."""
     if len(mean) != 3 or len(std) != 3 or min(std) <= 0:
         raise ConfigError(f"mean and std must be three numbers each, std above 0. Got {mean} and {std}.")
-    m, s = (torch.tensor(values, dtype=torch.float64).view(3, 1, 1) for values in (mean, std))
+    m = torch.tensor(mean, dtype=torch.float64).view(3, 1, 1)
+    s = torch.tensor(std, dtype=torch.float64).view(3, 1, 1)
     return (1 / (255 * s)).float(), (-m / s).float()
 
 

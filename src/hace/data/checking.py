@@ -103,7 +103,8 @@ def check_images(data: Dataset[Any], on_image: Callable[[int], Any] | None = Non
 
 def label_notes(data: Dataset[Any]) -> list[str]:
     """Doubts about labels: classes with one image, and images that occur twice within a split."""
-    h, notes = data.hierarchy, []
+    h = data.hierarchy
+    notes = []
     counts = sum(np.bincount(split.nodes, minlength=h.num_nodes) for split in data.splits.values())
     single = [h.leaves[i] for i in np.flatnonzero(np.asarray(counts)[h.leaf_nodes] == 1)]
     if single:

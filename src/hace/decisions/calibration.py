@@ -132,7 +132,8 @@ class Calibration(Config):
         self, pool: str | None, subset: Sequence[str] | None, prior: Mapping[str, float] | None, again: str
     ) -> None:
         """Refuse scores that are pooled, restricted or weighted in another way; the command `again` is for the message."""
-        ours, theirs = (None if classes is None else set(classes) for classes in (self.subset, subset))
+        ours = None if self.subset is None else set(self.subset)
+        theirs = None if subset is None else set(subset)
         uses = (("pool", self.pool, pool), ("subset", ours, theirs), ("prior", self.prior, prior))
         for name, made, now in uses:
             if made != now:
@@ -513,7 +514,8 @@ def _thresholds(
     **options: Any,
 ) -> tuple[tuple[GuaranteedThreshold, ...], tuple[str, ...]]:
     """The guarantees that can be made, and why others cannot; what was asked for by name must be possible."""
-    made, missing = [], []
+    made = []
+    missing = []
     for of in kinds or GUARANTEES:
         for accuracy in accuracies or ACCURACIES:
             sure = CONFIDENCE if confidence is None and of == "answers" else confidence

@@ -196,7 +196,8 @@ def labelled_evidence(
     alpha = float(over.alpha)
     against = capital_against_at_most(losses, limit)
     favour = capital_against_at_least(losses, alpha)
-    threshold, too_few = None, None
+    threshold = None
+    too_few = None
     try:
         threshold = _threshold_here(guarantee, scores, truth, groups)
     except DataError as error:

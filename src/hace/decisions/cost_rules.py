@@ -143,7 +143,8 @@ def _dag_costs(
 ) -> tuple[Tensor, Tensor]:
     """The definition itself, one block of answers at a time."""
     answers = h.leaf_nodes if candidates == "leaves" else np.arange(h.num_nodes)
-    costs, masses = [], []
+    costs = []
+    masses = []
     for block in np.array_split(answers, max(1, len(answers) * h.num_leaves // _DENSE)):
         cost = h.distances(block[:, None], h.leaf_nodes[None, :], distance, labels="nodes").astype(float)
         above = is_above(h, block[:, None], h.leaf_nodes[None, :]).astype(float)

@@ -88,7 +88,8 @@ def _likeliest(p: np.ndarray, before: np.ndarray) -> np.ndarray:
 def _from_confusion(new: Scores, calibration: Scores, label: np.ndarray, known: np.ndarray) -> np.ndarray:
     from scipy.optimize import nnls
 
-    answered, here = (_probabilities(s).argmax(axis=1) for s in (calibration, new))
+    answered = _probabilities(calibration).argmax(axis=1)
+    here = _probabilities(new).argmax(axis=1)
     number = len(known)
     confusion = np.zeros((number, number))
     np.add.at(confusion, (answered, label), 1 / len(label))

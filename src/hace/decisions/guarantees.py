@@ -594,7 +594,8 @@ def _bound(
 
 def _thresholds(bound: RiskBound, outcomes: Outcomes, members: dict[Any, np.ndarray]) -> dict[Any, float]:
     """The threshold of each group, or of None: all samples; or an error that names every group without one."""
-    thresholds, problems = {}, []
+    thresholds = {}
+    problems = []
     for name, rows in members.items():
         try:
             thresholds[name] = bound.threshold(outcomes.take(rows))

@@ -62,7 +62,8 @@ class Ladder:
     def joined(cls, parts: Sequence[Ladder]) -> Ladder:
         """The ladders of several batches as one; those of one batch may be shorter than those of another."""
         longest = max(part.nodes.shape[1] for part in parts)
-        nodes, reached = [], []
+        nodes = []
+        reached = []
         for part in parts:
             missing = ((0, 0), (0, longest - part.nodes.shape[1]))
             nodes.append(np.pad(part.nodes, missing, mode="edge"))

@@ -190,7 +190,8 @@ def samples_like(held_out: np.ndarray, new: np.ndarray, seed: int = 0) -> Likene
     if not len(held_out) or not len(new):
         raise DataError("Both held-out and new samples must be at least one. Got none.")
     edges = _edges(held_out, new)
-    ours, theirs = (np.histogram(values, edges)[0] for values in (held_out, new))
+    ours = np.histogram(held_out, edges)[0]
+    theirs = np.histogram(new, edges)[0]
     weight = (theirs / len(new)) / np.maximum(ours / len(held_out), 1e-12)
     weight = np.concatenate([[0.0], weight, [0.0]])  # no new sample is outside the bins
     chance = weight[np.digitize(held_out, edges)] / weight.max()

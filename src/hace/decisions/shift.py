@@ -234,7 +234,9 @@ def _distances(
 
 def _unlike(calibration: Profile, new: Profile) -> np.ndarray:
     """(S,) whether a new sample is below nearly all calibration samples."""
-    seen, here = calibration.similarity, new.similarity
+    seen = calibration.similarity
+    here = new.similarity
     if seen is None or here is None:
-        seen, here = calibration.confidence, new.confidence
+        seen = calibration.confidence
+        here = new.confidence
     return here < np.quantile(seen, _UNLIKE)

@@ -78,7 +78,8 @@ def fit_temperature(
     inverses = [_solve(likelihood, low, high) for low, high in likelihood.brackets()]
     values = likelihood(inverses)[0]
     least = float(values.min()) if inverses else np.inf
-    zero, infinity = likelihood.at_zero, likelihood.at_infinity  # of b: T infinite, and T = 0
+    zero = likelihood.at_zero  # of b: T infinite
+    infinity = likelihood.at_infinity  # T = 0
     margin = 1e-12 * max(1.0, zero)
     if infinity < zero - margin and infinity <= least + margin:
         raise AlwaysRightError(

@@ -68,7 +68,8 @@ def walk_down(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
         first = torch.full_like(walking, len(log_q[0])).scatter_reduce(0, row, places, "amin")
         at = at.clone()
         mass = mass.clone()
-        at[walking], mass[walking] = first, log_q[walking, first]
+        at[walking] = first
+        mass[walking] = log_q[walking, first]
         nodes.append(at)
         masses.append(mass)
     return torch.stack(nodes, dim=1), torch.stack(masses, dim=1)

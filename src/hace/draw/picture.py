@@ -42,7 +42,8 @@ def write_picture(h: Hierarchy, path: Path) -> None:
 
 def _rows(h: Hierarchy, cells: Cells) -> Figure:
     """Columns are depths; a class reaches to the right edge, so that its name has room."""
-    size, polygons = 8.0, []
+    size = 8.0
+    polygons = []
     columns = _columns(h, cells, size)
     height = max(cells.rows * 1.55 * size * _POINT, 1.0)
     figure, axes = _empty(columns[-1] + 0.4, height + 0.75, caption(h, cells), 0.2, 0.55)
@@ -86,7 +87,8 @@ def _rings(h: Hierarchy, cells: Cells) -> Figure:
     figure, axes = _empty(side, side + 0.35, caption(h, cells), 0, 0.35)
     axes.set(xlim=(-side / 2, side / 2), ylim=(-side / 2, side / 2), aspect="equal")
     turn = 2 * np.pi / cells.rows
-    polygons, shown = [], []
+    polygons = []
+    shown = []
     for v in range(h.num_nodes):
         inner = edges[h.depths[v] - first]
         outer = edges[-1] if cells.ends[v] else edges[h.depths[v] - first + 1]

@@ -246,7 +246,8 @@ def _translated(model: nn.Module, state: dict[str, Tensor], path: str | Path) ->
 
 def _differ_in_names(own: Mapping[str, Tensor], state: Mapping[str, Tensor]) -> bool:
     """Whether a file has all tensors of a model, by their shapes, under other names; it may have a classifier besides."""
-    wanted, given = (Counter(tuple(tensor.shape) for tensor in tensors.values()) for tensors in (own, state))
+    wanted = Counter(tuple(tensor.shape) for tensor in own.values())
+    given = Counter(tuple(tensor.shape) for tensor in state.values())
     return not wanted - given and sum(given.values()) <= sum(wanted.values()) + _OF_CLASSIFIER
 
 

@@ -15,7 +15,8 @@ _CLASSES = 30  # that a card lists
 
 def card_of(model: Model) -> str:
     """The card of a model, in Markdown."""
-    findings, h = model.findings, model.hierarchy
+    findings = model.findings
+    h = model.hierarchy
     train, calibration, test = (findings.samples[part] for part in ("train", "calibration", "test"))
     what = findings.samples_in_words.split(" ", 1)[1]
     lines = [

@@ -125,7 +125,8 @@ def choose(
         trials += tried([(chosen.advice, "cautious")])
         chosen = simplest(trials, together)
     best = max(trials, key=lambda trial: trial.judged.accuracy)
-    with_, without = (_best_of(trials, how) for how in (USE, DROP))
+    with_ = _best_of(trials, USE)
+    without = _best_of(trials, DROP)
     return Choice(
         chosen,
         tuple(trials),

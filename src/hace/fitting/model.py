@@ -181,7 +181,8 @@ class Model:
                 raise DataError(
                     f"{what} must have one entry for each of the {len(names):,} samples. Got {len(given):,}."
                 )
-        y, groups = (None if given is None else np.asarray(given)[readable] for given in (y, groups))
+        y = None if y is None else np.asarray(y)[readable]
+        groups = None if groups is None else np.asarray(groups)[readable]
         confidence = CONFIDENCE if of == "answers" else None
         with _names_compared():
             return self.classifier.check(x, y, groups, accuracy, of=of, confidence=confidence, level=level)

@@ -43,7 +43,8 @@ def write_page(model: Model, path: Path, framing: Framing | None = None) -> Path
 
 def page_of(model: Model, framing: Framing | None = None) -> str:
     """The page. Whatever comes from the data is escaped."""
-    findings, h = model.findings, model.hierarchy
+    findings = model.findings
+    h = model.hierarchy
     framing = framing or Framing(Path(findings.path).stem)
     text = (
         templates("hace.fitting")
@@ -67,7 +68,8 @@ def page_of(model: Model, framing: Framing | None = None) -> str:
 
 def _drawn(model: Model) -> dict[str, Any]:
     """What the scripts of the page draw: shares by rank for each guarantee, and the tree with its test samples."""
-    findings, h = model.findings, model.hierarchy
+    findings = model.findings
+    h = model.hierarchy
     data: dict[str, Any] = {"curve": list(findings.curve), "nothing": NOTHING, "tree": None}
     data["judged"] = (
         f"the {findings.calibrated_on} that calibrated it" if findings.calibrated_on else "test samples"

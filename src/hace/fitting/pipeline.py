@@ -150,7 +150,8 @@ def fitted(
     whole = together(given)
     given = replace(given, notes=(*whole.notes, *given.notes))
     split = partial(split_samples, given.nodes, h, given.split, seed=seed)
-    place, kept_together = None, whole.groups
+    place = None
+    kept_together = whole.groups
     if new is None:
         parts = split(whole.groups)
     else:
@@ -158,7 +159,8 @@ def fitted(
         seen = View.of(given.x, given.standardised)
         fixed = given.groups is not None or (given.split is not None and len(set(given.split)) > 1)
         place = split_for(seen(new), seen(given.x), given.nodes, split, whole.groups, fixed)
-        parts, kept_together = place.parts, place.groups
+        parts = place.parts
+        kept_together = place.groups
         given = replace(given, notes=(*place.notes, *given.notes))
     parts = bounded(parts, h, seed)
     sample = sample_of(given, parts, kept_together, seed)

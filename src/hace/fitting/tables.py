@@ -221,7 +221,8 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     if columns.features is not None:
         known = {str(name).casefold(): str(name) for name in frame.columns}
         return [_named(name, known, "columns", source) for name in columns.features]
-    numeric_columns, skipped = [], []
+    numeric_columns = []
+    skipped = []
     for name in left:
         numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
         (numeric_columns if numeric else skipped).append(name)

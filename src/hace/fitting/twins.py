@@ -157,7 +157,8 @@ def share_in_sequence(x: Any, nodes: IntArray) -> float:
     """
     if hasattr(x, "tocsr"):
         return 0.0
-    close, total = 0, 0
+    close = 0
+    total = 0
     labels = _members(nodes)
     for label in np.random.default_rng(len(nodes)).permutation(len(labels)).tolist():
         rows = labels[label]

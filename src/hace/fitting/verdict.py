@@ -54,7 +54,8 @@ def findings_of(
         seed: draws examples and classes to leave out.
         place: where it will be used; None: unknown.
     """
-    given, parts = training.given, training.parts
+    given = training.given
+    parts = training.parts
     h = given.hierarchy
     tested = _right(training, clf, parts.test)
     held = _right(training, clf, parts.calibration)
@@ -112,7 +113,8 @@ def _groups(training: Training, rows: IntArray) -> np.ndarray | None:
 
 def _judged(training: Training, clf: HACEClassifier, accuracy: float) -> Guaranteed:
     """How answers turned out on test samples, or where there are none on those that calibrated."""
-    given, parts = training.given, training.parts
+    given = training.given
+    parts = training.parts
     rows = parts.test if len(parts.test) else parts.calibration
     groups = _groups(training, rows) if len(parts.test) else None
     decided = clf.decide(in_memory(given.x[rows]), accuracy=accuracy)
@@ -160,7 +162,8 @@ def _unlike(training: Training, place: PlaceOfUse | None) -> str:
     near = training.near
     x = training.given.x
     if place is not None:
-        apart, whose = place.after, "the new samples"
+        apart = place.after
+        whose = "the new samples"
     elif near is not None and TEST in parts.own and min(len(parts.test), len(parts.calibration)) >= _COMPARED:
         held_out = near.similarity(x[parts.calibration])
         tested = near.similarity(x[parts.test])
@@ -177,7 +180,8 @@ def _unlike(training: Training, place: PlaceOfUse | None) -> str:
 
 
 def _something_new(training: Training, choice: Choice, accuracy: float, seed: int) -> dict[str, Any] | None:
-    given, parts = training.given, training.parts
+    given = training.given
+    parts = training.parts
     turns = left_out_turns(given.hierarchy, given.nodes[parts.train], seed)
     train = partial(training.without, choice.chosen)
     return ask_about_new(given.x, given.nodes, given.hierarchy, turns, train, accuracy) if turns else None

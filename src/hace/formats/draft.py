@@ -294,7 +294,8 @@ class Places:
             seen = self._where(other)
             seen = f" (line {seen})" if isinstance(seen, int) else f" ({seen})" if seen else ""
             kind = "id" if place in self._ids else "name"
-            here, there = ("an internal node" if p in internal else "a leaf" for p in (place, other))
+            here = "an internal node" if place in internal else "a leaf"
+            there = "an internal node" if other in internal else "a leaf"
             more = f" So are {len(repeated) - 1:,} more." if len(repeated) > 1 else ""
             remedy = "Ids must be unique: change one of them."
             if kind == "name":
@@ -340,7 +341,8 @@ def upside_down(edges: list[tuple[str, str]]) -> str:
         return ""
     tops = len(children.keys() - parents.keys())
     ends = len(parents.keys() - children.keys())
-    branching, joining = (sum(n > 1 for n in counts.values()) for counts in (children, parents))
+    branching = sum(n > 1 for n in children.values())
+    joining = sum(n > 1 for n in parents.values())
     if branching and (tops < 2 * ends or joining <= 2 * branching):
         return ""
     many = f"{quoted(below)} has {count:,} parents"

@@ -436,7 +436,8 @@ def _predictions(path: Path, key: str) -> tuple[list[str], list[Ranking]]:
     """Names of SpeciesNet's samples with their final "prediction" or the list of "classifications"."""
     content = read_json(path)
     rows = content.get("predictions") if isinstance(content, dict) else None
-    names, rankings = [], []
+    names = []
+    rankings = []
     for row in rows if isinstance(rows, list) else [None]:
         name, held = (row.get("filepath"), row.get(key)) if isinstance(row, dict) else (None, None)
         if not held or isinstance(held, str):
@@ -517,7 +518,8 @@ def _long_table(table: Table) -> tuple[list[str], list[Ranking]]:
     """The samples of a table with a row for each pair, and their lists."""
     if table.samples is None:
         raise FormatError(f"{table.path}: a column such as sample or file must name the sample of each row.")
-    names, scores = (table.column(None, usual, "a column") for usual in (_CLASSES, _SCORES))
+    names = table.column(None, _CLASSES, "a column")
+    scores = table.column(None, _SCORES, "a column")
     rankings: dict[str, Ranking] = {}
     for sample, name, score in zip(table.samples, names, scores, strict=True):
         rankings.setdefault(sample, []).append((name, _number(score, table.path)))

@@ -563,7 +563,8 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
     nodes = dict.fromkeys(draft.nodes)
     if not nodes:
         raise FormatError(f"{source.name}: the obograph must have classes. Got none.")
-    edges, outside = {}, {}
+    edges = {}
+    outside = {}
     wanted = {"is_a", "subClassOf", *(_RELATIONS.get(r, r) for r in relations)}
     for edge in items("edges", "sub", "pred", "obj"):
         parent = curie(edge["obj"])

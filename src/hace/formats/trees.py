@@ -144,7 +144,8 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
 
 def _tokens(source: SourceText) -> Iterator[tuple[str, int]]:
     """Punctuation, labels and numbers with their positions; blanks and (nested) comments are skipped."""
-    text, position = source.text, 0
+    text = source.text
+    position = 0
     while (position := _BLANKS.match(text, position).end()) < len(text):  # pyright: ignore[reportOptionalMemberAccess]
         token = _TOKEN.match(text, position)
         if token:
@@ -155,7 +156,8 @@ def _tokens(source: SourceText) -> Iterator[tuple[str, int]]:
             quote = text[position] == "'"
             words = "a quoted label that never ends" if quote else "a ']' outside of any comment"
             raise FormatError(f"{source.name}, {_place(source, position)}: {words}.")
-        depth, start = 0, position
+        depth = 0
+        start = position
         for bracket in _BRACKET.finditer(text, position):
             depth += 1 if bracket[0] == "[" else -1
             if depth == 0:

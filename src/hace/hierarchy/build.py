@@ -81,7 +81,8 @@ def index_edges(
             if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
                 raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
     places = defaultdict(count(len(index)).__next__, index)
-    flat, plain = [], False
+    flat = []
+    plain = False
     try:  # one look-up per end, and no Python between them
         flat = list(map(places.__getitem__, chain.from_iterable(pairs)))
         plain = set(map(type, places)) <= {str} and "" not in places

@@ -918,7 +918,8 @@ class Hierarchy:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Hierarchy):
             return NotImplemented
-        mine, theirs = ((h.names, h.level_names, h.ranks, h.synonyms) for h in (self, other))
+        mine = (self.names, self.level_names, self.ranks, self.synonyms)
+        theirs = (other.names, other.level_names, other.ranks, other.synonyms)
         return self is other or (self.fingerprint == other.fingerprint and mine == theirs)
 
     def __hash__(self) -> int:

@@ -229,7 +229,8 @@ class Answers(AnsweringClassifier):
 
     def _raw_scores(self, X: Any) -> tuple[np.ndarray, str]:
         """What the classifier or the function says, and what it is."""
-        made, kind = self.estimator_, self.kind
+        made = self.estimator_
+        kind = self.kind
         if not hasattr(made, "fit"):
             raw = made(X)
             kind = "logits" if kind == "auto" else kind

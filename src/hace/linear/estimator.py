@@ -318,7 +318,8 @@ class HACEClassifier(AnsweringClassifier):
                 raise DataError(
                     "y must hold labels of leaves if coarse_labels is 'drop'. All of them are inner nodes."
                 )
-            own, weight = (None if w is None else w[~coarse] for w in (own, weight))
+            own = None if own is None else own[~coarse]
+            weight = None if weight is None else weight[~coarse]
             X = X[~coarse]
             labels = labels[~coarse]
             coarse = coarse[~coarse]

@@ -83,7 +83,8 @@ class LabelledFeatures:
 
     def top1(self, scores: Callable[[Tensor], Tensor], loss: HierarchicalLoss) -> float:
         """Share of rows whose best leaf is the label or below it; ``scores(x)`` gives logits (B, C)."""
-        right, h = 0, loss.hierarchy
+        right = 0
+        h = loss.hierarchy
         for rows in torch.arange(len(self), device=self.like.device).split(_CHUNK):
             x, target, _ = self.batch(rows)
             label = loss.leaf_logits(scores(x)).argmax(dim=1)

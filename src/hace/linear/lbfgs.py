@@ -50,7 +50,8 @@ def converged_head(
     if start is not None:
         head[:-1] = start.weight.T
         head[-1] = start.bias if options.bias and start.bias is not None else 0.0
-    steps, result = 0, None
+    steps = 0
+    result = None
     for precision in dict.fromkeys((rows.like.dtype, torch.float64)):
         objective = _Objective(rows.to(precision), loss, decay, options.bias)
         left = max(1, options.max_iter - steps)
@@ -304,7 +305,8 @@ class _Objective:
         if self._curvature is None:  # a first step of length 1; what follows scales itself
             scale = 1 / max(self._length, np.finfo(float).tiny)
             return lambda gradient: gradient * scale
-        basis, classes = None, self._curvature
+        basis = None
+        classes = self._curvature
         if self._root is not None:
             turned = self._root.T @ self._curvature.double() @ self._root
             classes, basis = torch.linalg.eigh(turned)

@@ -323,7 +323,8 @@ class _Fold:
         """The training samples, with all labels or with those of classes alone."""
         what = "drop" if coarse == "drop" else "all"
         if what not in self._rows:
-            h, nodes = self._hierarchy, self._nodes
+            h = self._hierarchy
+            nodes = self._nodes
             if what == "all":
                 self._rows[what] = LabelledFeatures(self._x, nodes, loss, balanced_weights(nodes, h, None))
             else:

@@ -451,7 +451,8 @@ def guarantees(rows: Rows) -> list[str]:
             thresholds = f"thresholds {each[0]:.3g} to {each[-1]:.3g}, one for each of {len(each)} heads"
         known = np.mean([row["known_exact"] for row in mine])
         text = f"{mine[0]['lost']}, {name}: {thresholds}; {known:.1f}% of known samples get an exact answer"
-        false, true = (np.mean([row[field] for row in mine]) for field in ("unseen_false", "unseen_true"))
+        false = np.mean([row["unseen_false"] for row in mine])
+        true = np.mean([row["unseen_true"] for row in mine])
         if np.isnan(false):
             text += "; too few classes to judge each with the threshold of the others"
         else:

@@ -142,7 +142,8 @@ class DistanceLoss(LabelLoss):
         """The compiled loss for batches of labels; None where there is none."""
         if self.kernel_kind is None or self.head.outputs != "leaves":
             return None
-        kind, strength = self.kernel_kind, self.kernel_strength
+        kind = self.kernel_kind
+        strength = self.kernel_strength
         return self.distances.call(kind, strength, self.head.column, self.label_weight)
 
     @abstractmethod

@@ -277,7 +277,8 @@ class _Chunks:
         z.sub_(top.gather(1, level)).exp_().mul_(factor.gather(1, level))
         if len(chunk.cut):
             levels = self._levels_inside(chunk)
-            shift, scale = (x[chunk.cut].gather(1, levels) for x in (top, factor))
+            shift = top[chunk.cut].gather(1, levels)
+            scale = factor[chunk.cut].gather(1, levels)
             z[chunk.cut] = (inner - shift).exp_() * scale
         return z
 
@@ -285,7 +286,8 @@ class _Chunks:
         """(cut samples, columns of the chunk) levels."""
         width = chunk.last - chunk.first
         depth = self.path.low.shape[1]
-        low, high = ((t[chunk.cut] - chunk.first).clamp(0, width) for t in (self.path.low, self.path.high))
+        low = (self.path.low[chunk.cut] - chunk.first).clamp(0, width)
+        high = (self.path.high[chunk.cut] - chunk.first).clamp(0, width)
         ends = low.new_full((len(low), 1), width)
         edges = torch.cat([torch.zeros_like(ends), low.flip(1), high, ends], dim=1)
         segment = segment_members(edges, width).view(len(low), width)

@@ -84,7 +84,8 @@ def _far_path_losses(z: Tensor, path: PathRanges) -> Tensor:
     wide = wide_dtype(z)
     member = segment_members(_segment_edges(path, columns), columns)
     shift, total = _group_sum_exp(z.flatten(), member.long(), batch * segments)
-    shift, total = (x.to(wide).view(batch, segments) for x in (shift, total))
+    shift = shift.to(wide).view(batch, segments)
+    total = total.to(wide).view(batch, segments)
     # Relative to the row's largest logit, so that sums keep their digits whatever the size of the logits.
     shift = shift - finite_shift(shift.masked_fill(total == 0, -torch.inf).amax(dim=1, keepdim=True))
     lse = _running_lse(*_fold(shift, total))

@@ -179,7 +179,8 @@ def _dag_profile(h: Hierarchy, rows: IntArray, masses: FloatArray) -> Table:
     row = np.arange(len(rows))
     node = np.asarray(rows)
     mass = np.ones(len(rows))
-    keys, values = [], []
+    keys = []
+    values = []
     for step in range(masses.shape[1]):
         keys.append(row * h.num_nodes + node)
         values.append(mass * masses[row, step])

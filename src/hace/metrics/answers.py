@@ -436,6 +436,7 @@ def _kappa(answers: IntArray, truth: IntArray) -> float:
     if not len(truth):
         return float("nan")
     size = int(max(answers.max(), truth.max())) + 2
-    a, t = (np.bincount(nodes + 1, minlength=size) / len(truth) for nodes in (answers, truth))
+    a = np.bincount(answers + 1, minlength=size) / len(truth)
+    t = np.bincount(truth + 1, minlength=size) / len(truth)
     chance = float(a @ t)
     return float("nan") if chance == 1 else (float((answers == truth).mean()) - chance) / (1 - chance)

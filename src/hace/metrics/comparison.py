@@ -95,7 +95,8 @@ def compare(first: Evaluation, second: Evaluation) -> dict[MetricKey, Difference
 
 def _of_ratios(first: Evaluation, second: Evaluation) -> Iterator[Interval]:
     """Intervals of the metrics that are means or ratios of sums, second minus first."""
-    ours, theirs = first.samples, second.samples
+    ours = first.samples
+    theirs = second.samples
     for column in range(len(ours.names)):
         if not len(ours):
             yield Interval(np.nan, np.nan, np.nan)
@@ -109,7 +110,8 @@ def _of_ratios(first: Evaluation, second: Evaluation) -> Iterator[Interval]:
 
 def _of_others(first: Evaluation, second: Evaluation) -> Iterator[Interval]:
     """Intervals of the other metrics, second minus first."""
-    ours, theirs = first.samples, second.samples
+    ours = first.samples
+    theirs = second.samples
     if ours.only_leaves:
         return
     every = np.ones((1, len(ours)))
@@ -239,7 +241,8 @@ def curve_band(evaluation: Evaluation, curve: str = "operating") -> CurveBand:
     shares = np.bincount(places) / len(places)
     each = zip(value.tolist(), np.concatenate(without).T, strict=True)
     bands = [jackknife_interval(figure, left_out, shares) for figure, left_out in each]
-    low, high = (np.clip([getattr(band, end) for band in bands], 0, 1) for end in ("low", "high"))
+    low = np.clip([band.low for band in bands], 0, 1)
+    high = np.clip([band.high for band in bands], 0, 1)
     return CurveBand(grid, value, low, high)
 
 
@@ -254,7 +257,8 @@ def _on_grid(grid: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def _operating(s: SampleStatistics, w: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     total = w.sum(axis=1, keepdims=True)
     edge = np.ones((len(w), 1))
-    x, y = (w @ column / total for column in (s.specific, s.true))
+    x = w @ s.specific / total
+    y = w @ s.true / total
     return np.concatenate([0 * edge, x], axis=1), np.concatenate([edge, y], axis=1)
 
 

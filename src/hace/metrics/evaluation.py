@@ -94,7 +94,8 @@ class Evaluation:
     def of_samples(self, rows: np.ndarray) -> Evaluation:
         """The metrics of some of the samples alone: a mask of them, or their numbers."""
         calibrated = None if self.calibrated is None else self.calibrated.of_samples(rows)
-        groups, names = (None if given is None else given[rows] for given in (self.groups, self.names))
+        groups = None if self.groups is None else self.groups[rows]
+        names = None if self.names is None else self.names[rows]
         chosen = self.samples.chosen(rows)
         return replace(self, samples=chosen, calibrated=calibrated, groups=groups, names=names)
 
@@ -273,7 +274,8 @@ class Evaluation:
 
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
-        curve, risk = self.operating_curve, self.risk_coverage
+        curve = self.operating_curve
+        risk = self.risk_coverage
         points = len(risk.coverage)
         thinned = np.unique(np.linspace(0, points - 1, 501).astype(int)) if points else []
         return {
@@ -393,7 +395,8 @@ def _accuracy(e: Evaluation, name: str) -> str:
     unit = "samples"
     if e.groups is not None and (number := len(np.unique(e.groups))) > 1:
         accuracy = interval((e.samples.answers == e.samples.truth)[None], groups=e.groups)
-        low, high = (max(accuracy.low, 0.0), min(accuracy.high, 1.0))
+        low = max(accuracy.low, 0.0)
+        high = min(accuracy.high, 1.0)
         unit = f"samples in {number:,} groups"
     text = f"{name}: right class in {share:.1f}% of {samples:,} {unit} [{100 * low:.1f}, {100 * high:.1f}]"
     if len(e.level_titles) > 1:
@@ -416,7 +419,8 @@ def _is_chance(e: Evaluation, low: float) -> bool:
     if len(e.samples) * evenly >= 3 and low <= evenly < 1:
         return True
     nodes = e.hierarchy.num_nodes
-    answers, truth = (np.bincount(v, minlength=nodes) for v in (e.samples.answers, e.samples.truth))
+    answers = np.bincount(e.samples.answers, minlength=nodes)
+    truth = np.bincount(e.samples.truth, minlength=nodes)
     shuffled = float(answers @ truth) / max(len(e.samples), 1) ** 2
     return len(e.samples) * shuffled >= 3 and low <= shuffled < 0.5
 

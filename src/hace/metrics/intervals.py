@@ -507,7 +507,8 @@ def detectable_effect(difference: Interval, *, comparisons: int = 1, power: floa
         3.76
     """
     require("power", power, "at least 0.5 and less than 1", 0.5 <= power < 1)
-    error, freedom = difference.error, difference.freedom
+    error = difference.error
+    freedom = difference.freedom
     if math.isnan(error) or freedom < 1 or error == 0:
         return error
     least = _smallest_significant_effect(difference, SIGNIFICANT / comparisons) / error

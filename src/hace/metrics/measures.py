@@ -457,7 +457,8 @@ def answer_measure(h: Hierarchy, distance: str) -> Measure:
     """The measures of any rule's answers, which may be inner nodes or none."""
 
     def columns(batch: MetricBatch) -> tuple[np.ndarray, np.ndarray]:
-        answers, truth = batch.answers, batch.truth
+        answers = batch.answers
+        truth = batch.truth
         below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
         right = is_above(h, answers, truth)
         specific = batch.relations.specificity[answers]

@@ -60,7 +60,8 @@ def paper_table(results: Results, table: PaperTable) -> Table:
     """A table of the paper: for each row the printed numbers, then ours under both protocols."""
     is_matched = any(cell.pairing for cell in table.cells)
     sources = SOURCES[:2] if is_matched else SOURCES
-    rows, rules = [], []
+    rows = []
+    rules = []
     for key in table.rows:
         cells = [table.cell(**key, **column) for column in table.columns]
         rules.append(len(rows))

@@ -164,7 +164,8 @@ def aspect_card(results: Results, condition: Condition, rows: pd.DataFrame) -> C
     where = " · ".join(filter(None, (*condition.place, condition.labels)))
     if condition.protocol == "paper":
         where += f" · {PROTOCOLS[condition.protocol]}"
-    first, second = results.first, results.second
+    first = results.first
+    second = results.second
     of_method = {method: _decisions(own) for method, own in rows.groupby("first", sort=False)}
     own = of_method.get(first, [])
     if not own:
@@ -279,7 +280,8 @@ def _gain_on_test(decisions: Sequence[Decision]) -> str:
 
 def label_card(question: LabelQuestion, rows: pd.DataFrame) -> Card:
     """The card of a question about labels, from comparisons that include its pairs."""
-    results, states = question.results, question.states
+    results = question.results
+    states = question.states
     against_dropping = _state_decisions(rows, {state: state.against_dropping for state in states})
     against_reference = _state_decisions(rows, {state: state.against_reference for state in states})
     asks_to_drop = bool(against_dropping)

@@ -196,7 +196,8 @@ def detail_draws(parts: np.ndarray, groups: np.ndarray | None) -> np.ndarray:
     """(K, 1 + DRAWS) the mean worth of K runs on the samples and on each draw, from their "sure_detail" (K, 1 + DRAWS + S)."""
     value, total, fixed = np.split(parts, [1, 1 + DRAWS], axis=1)
     draws = resampled(fixed.shape[1], None if groups is None else groups.astype(np.int64).tobytes())
-    counts, sizes = draws.counts, draws.sizes
+    counts = draws.counts
+    sizes = draws.sizes
     for start in range(0, len(counts), 1 << 14):  # all runs at once, so that the draws are read once
         part = slice(start, start + (1 << 14))
         total = total + fixed[:, part] @ counts[part].astype(fixed.dtype)

@@ -75,7 +75,8 @@ class Table:
     def plain(self) -> pd.DataFrame:
         """The table as text, for files: details have columns of their own, and marks are dropped."""
         columns = list(zip(*self.rows, strict=True)) or [()] * len(self.head)
-        heads, texts = [], []
+        heads = []
+        texts = []
         for head, column in zip(self.head, columns, strict=True):
             heads.append(head)
             texts.append(["" if entry.text == "-" else entry.text for entry in column])

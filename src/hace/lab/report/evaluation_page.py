@@ -83,7 +83,8 @@ def _write_tables(folder: Path, e: Evaluation, raw: bool) -> None:
 
 def _decision_columns(e: Evaluation) -> dict[str, list]:
     """One row per sample: its name or number, truth, best leaf, and the answers of the other rules and of the guarantee."""
-    h, s = e.hierarchy, e.samples
+    h = e.hierarchy
+    s = e.samples
     table: dict[str, list] = {"sample": list(range(len(s))) if e.names is None else e.names.tolist()}
     for title, nodes in (("truth", s.truth.tolist()), ("leaf", s.answers.tolist())):
         table |= {title: [h.nodes[v] for v in nodes], f"{title}_name": [h.names[v] for v in nodes]}
@@ -186,7 +187,8 @@ def _change(name: str, difference: Difference, *, percent: bool) -> str:
     if np.isnan(difference.low):
         return f"{name}: unknown."
     scale, digits, sign = (100, 1, "%") if percent else (1, 3, "")
-    first, second = (f"{scale * mean:.{digits}f}{sign}" for mean in (difference.first, difference.second))
+    first = f"{scale * difference.first:.{digits}f}{sign}"
+    second = f"{scale * difference.second:.{digits}f}{sign}"
     ends = (difference.value, difference.low, difference.high)
     gap, low, high = (f"{scale * value:+.{digits}f}" for value in ends)
     return say(

@@ -102,7 +102,8 @@ def operating_picture(scores: MethodScores, compared: Sequence[str]) -> Picture 
 
     Raw scores of an under-confident head lead down the larger branch, so their curve ends below the accuracy of classes.
     """
-    raw, calibrated = (_operating_curves(scores, of_calibrated) for of_calibrated in (False, True))
+    raw = _operating_curves(scores, False)
+    calibrated = _operating_curves(scores, True)
     curves = calibrated if set(calibrated) == set(raw) else raw
     if not curves:
         return None
@@ -140,7 +141,8 @@ def _operating_curves(scores: MethodScores, calibrated: bool) -> dict[str, Curve
 @matplotlib.rc_context(RC_PARAMS)
 def reliability_picture(scores: MethodScores, compared: Sequence[str]) -> Picture | None:
     """Accuracy against confidence of the classes, over the samples of all seeds; calibrated where runs are."""
-    raw, calibrated = (_class_bins(scores, compared, of_calibrated) for of_calibrated in (False, True))
+    raw = _class_bins(scores, compared, False)
+    calibrated = _class_bins(scores, compared, True)
     panels = [("raw", raw), *([("after one temperature", calibrated)] if calibrated else [])]
     if not raw:
         return None

@@ -133,7 +133,8 @@ def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
     read = scores.predictions(method)
     if h is None or not read or len(read) < len(scores.finished(method)):
         return None
-    total, nowhere = 0, h.num_nodes  # no answer is counted behind the last node
+    total = 0
+    nowhere = h.num_nodes  # no answer is counted behind the last node
     stops = np.zeros((len(SHOWN_GUARANTEES), h.num_nodes + 1), dtype=np.int64)
     wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
     for samples in read.values():

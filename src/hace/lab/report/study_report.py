@@ -178,7 +178,8 @@ def _node_switches(results: Results, condition: Condition) -> list[Switch]:
 
 def _together(results: Results) -> list[Any]:
     """Differences over all conditions of a protocol, where there are several."""
-    first, second = results.first, results.second
+    first = results.first
+    second = results.second
     blocks: list[Any] = []
     for protocol in PROTOCOLS:
         places = {(condition.dataset, condition.model) for condition in results.conditions(protocol)}

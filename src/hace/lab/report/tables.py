@@ -104,7 +104,8 @@ def headline_table(scores: MethodScores) -> Table:
 
 def levels_switch(scores: MethodScores) -> Switch | None:
     """Accuracy by level, by either rule; None on a DAG or a flat set of classes."""
-    condition, hierarchy = scores.condition, scores.hierarchy
+    condition = scores.condition
+    hierarchy = scores.hierarchy
     if len(level_names(hierarchy)) < 2:
         return None
     options = []

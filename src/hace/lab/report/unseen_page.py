@@ -53,7 +53,8 @@ def _card(rows: Rows, known: dict[str, dict[str, Any]], tied: list[str], where: 
 
 
 def _answers(line: dict[str, Any]) -> str:
-    right, wrong = (f"{line[name]:.1f}%" for name in ("unseen_true", "unseen_named"))
+    right = f"{line['unseen_true']:.1f}%"
+    wrong = f"{line['unseen_named']:.1f}%"
     return say("unseen_answers", method=line["method"], right=right, wrong=wrong)
 
 

@@ -266,7 +266,8 @@ def hub_config(export: Export) -> dict[str, Any]:
 
 def model_card(export: Export, name: str) -> str:
     """README.md: what the model is, how good it is and on what, how to use it, and what it cannot do."""
-    run, document = export.run, export.document
+    run = export.run
+    document = export.document
     assert run is not None
     result: dict[str, Any] = {"samples": 0, "split": None, "metrics": None, **(run.result or {})}
     metrics = [

@@ -283,7 +283,8 @@ def _changes(old: StudyFolder, new: StudyFolder) -> list[str]:
     """What differs between two studies, in words; nothing where different choices give the same configurations."""
     changes = differences({"runs": old.document["runs"]}, {"runs": new.document["runs"]})
     for place in dict.fromkeys([*old.sets, *new.sets]):
-        before, after = (study.sets.get(place, {}).get("fingerprint", "none")[:12] for study in (old, new))
+        before = old.sets.get(place, {}).get("fingerprint", "none")[:12]
+        after = new.sets.get(place, {}).get("fingerprint", "none")[:12]
         if before != after:
             changes.append(f"data {place[0]}: fingerprint {before} -> {after}")
     ours = _deciding(old)

@@ -308,7 +308,8 @@ class _Grid:
         return from_dict(type(base), {**base.to_dict(), **settings}) if settings else base
 
     def _probe(self, data: DataConfig) -> ProbeConfig:
-        preset, choices = self.preset, self.choices
+        preset = self.preset
+        choices = self.choices
         return ProbeConfig(
             data=data,
             lr=choices.base_rate or preset.lr,
@@ -318,7 +319,8 @@ class _Grid:
         )
 
     def _training(self, data: DataConfig) -> TrainConfig:
-        preset, choices = self.preset, self.choices
+        preset = self.preset
+        choices = self.choices
         if preset.recipe is None:
             raise ConfigError(
                 f"A preset of end-to-end training must have a recipe. Got none: {preset.title!r}."
@@ -335,7 +337,8 @@ class _Grid:
 
     def configurations(self, method: Method, seed: int, base: RunConfig) -> Iterator[Configuration]:
         """Those of a method at a seed: one per dilution, or one per fixed run. `base` says what is known of the labels."""
-        preset, choices = self.preset, self.choices
+        preset = self.preset
+        choices = self.choices
         config = _with_method(base, method, seed)
         for dilution, pairing, rates in self._rows(method, base.lr):
             candidates = self._candidates(method, rates)

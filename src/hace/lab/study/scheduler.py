@@ -234,7 +234,8 @@ class Scheduler:
 
     def _ended(self, job: Job, future: Future[Errors]) -> None:
         self._running.difference_update(job.runs)
-        finished, missing = [], []
+        finished = []
+        missing = []
         for run in job.runs:
             self._runs.pop(run, None)  # look again
             (missing if self._look(run)["run"] is None else finished).append(run)

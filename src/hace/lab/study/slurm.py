@@ -138,7 +138,8 @@ class SlurmExecutor(Executor):
 
     def _collect(self, submitted: _Submitted, queue: set[str] | None) -> None:
         """Take a result that is there, or give up a job that left the queue without one."""
-        future, task = submitted.future, submitted.task
+        future = submitted.future
+        task = submitted.task
         if task.paths.result_pickle.exists():
             try:
                 result = task.result()

@@ -376,7 +376,8 @@ class Training:
 
     def _batches(self, samples: Samples, **options: Any) -> MemoryBatches | LoaderBatches:
         """Of every batch this process's share."""
-        group, config = self.group, self.config
+        group = self.group
+        config = self.config
         workers = choose_workers(config.workers, group.device)
         options |= {"labels": self.task.labels, "workers": workers, "device": group.device}
         return make_batches(samples, config.batch_size, self.view, part=(group.rank, group.world), **options)

@@ -171,7 +171,8 @@ def _opened(
 ) -> Iterator[tuple[RunWriter | None, bool]]:
     """The run directory, for the first process; and whether the run is finished. What is wrong with it stops all."""
     with ExitStack() as stack:
-        writer, problem = None, None
+        writer = None
+        problem = None
         if group.main:
             try:
                 writer = stack.enter_context(start_run(folder, config, data, hierarchy))

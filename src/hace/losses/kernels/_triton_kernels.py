@@ -12,15 +12,20 @@ from __future__ import annotations
 
 from typing import Any
 
+triton: Any
 tl: Any
-_jit: Any
 try:
     import triton
     import triton.language as tl
 except ImportError:  # a reader of this file need not have it
-    tl, _jit = None, lambda function: function
-else:
-    _jit = triton.jit
+    triton = None
+    tl = None
+
+
+def _jit(function: Any) -> Any:
+    """A kernel, where there is Triton."""
+    return function if triton is None else triton.jit(function)
+
 
 # Arguments, throughout: `z` (B, columns) float32 logits with rows `stride` apart; `column` the column at each position, read
 # if PERMUTED; `low`, `high` (B, depth) int64 ranges and `value` (B, depth) float64 entries of the table; `top`, `total`

@@ -28,7 +28,8 @@ try:
 except ImportError as error:  # no compiler at install time
     _reason = f"not built ({error})"
 if module is not None and getattr(module, "interface", 1) != _INTERFACE:
-    module, _reason = None, "built from other source; install the package again"
+    module = None
+    _reason = "built from other source; install the package again"
 if module is not None and torch_internals.missing:
     module = None
     _reason = f"cannot check tensors with torch {torch.__version__} ({torch_internals.missing})"
@@ -50,7 +51,8 @@ def status() -> str:
 def disabled() -> Iterator[None]:
     """Within this block everything is computed in pure PyTorch."""
     global switched_on
-    before, switched_on = switched_on, False
+    before = switched_on
+    switched_on = False
     try:
         yield
     finally:
