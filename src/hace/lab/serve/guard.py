@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from fastapi import HTTPException
@@ -113,9 +113,9 @@ class _Request:
         self.gone: asyncio.Future[Any] = asyncio.get_running_loop().create_future()  # the client
         self._watch: asyncio.Task[None] | None = None
 
-    async def answered(self, answering: Coroutine[Any, Any, None]) -> bool:
+    async def answered(self, answering: Awaitable[None]) -> bool:
         """Whether the answer was sent; what makes it is stopped where it takes too long, or nobody waits for it."""
-        task = asyncio.create_task(answering)
+        task = asyncio.ensure_future(answering)
         limit = self._guard.limits.seconds
         try:
             await asyncio.wait({task, self.gone}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
