@@ -59,6 +59,8 @@ nothing
     assert [step.agrees for step in steps(page, tmp_path)] == [True, False]
     with pytest.raises(AssertionError, match="exit code 1"):
         list(steps("```console\n$ false\n```\n", tmp_path))
+    with pytest.raises(ZeroDivisionError):
+        list(steps("```python\nx = 0\n```\n\n```python\n1 / x\n```\n", tmp_path))
 
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -5,8 +5,8 @@
 
 A block with a title is a file of that name. In a `console` block, lines that start with "$ " are commands, and what follows is
 their output, in which "..." matches anything and a decimal number one within 2%, since processors round differently; progress,
-on stderr, is not shown. An output that starts with "hace: " is an error message, and the command must fail. Blocks of other
-languages are not run.
+on stderr, is not shown. An output that starts with "hace: " is an error message, and the command must fail. Python blocks
+without a title run where they stand, in one namespace. Blocks of other languages are not run.
 """
 
 from __future__ import annotations
@@ -80,6 +80,7 @@ def steps(page: str, folder: Path) -> Iterator[Step]:
 
     A page shows paths below its folder from there, since the folder has another name on each machine.
     """
+    names: dict[str, object] = {}
     for block in BLOCK.finditer(page):
         language, title, body = block.groups()
         if title:
@@ -97,6 +98,9 @@ def steps(page: str, folder: Path) -> Iterator[Step]:
                     block.start(3) + result.start(2),
                     block.start(3) + result.end(2),
                 )
+        elif language == "python":
+            with contextlib.redirect_stdout(io.StringIO()):
+                exec(compile(body, "page", "exec"), names)
 
 
 def run(command: str, folder: Path, fails: bool) -> str:
