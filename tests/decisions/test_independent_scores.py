@@ -17,13 +17,13 @@ DAG = Hierarchy.from_edges([("pet", "dog"), ("wolf", "husky"), ("dog", "husky"),
 
 def any_below(p: np.ndarray, h: Hierarchy, outputs: str) -> np.ndarray:
     """The definition, by loops."""
-    found = np.empty((len(p), h.num_nodes))
+    expected = np.empty((len(p), h.num_nodes))
     columns = h.leaf_nodes if outputs == "leaves" else np.arange(h.num_nodes)
     for v, node in enumerate(h.nodes):
         below = {h.index(d) for d in h.descendants(node, include_self=True)}
         inside = [c for c, u in enumerate(columns) if u in below]
-        found[:, v] = 1 - np.prod(1 - p[:, inside], axis=1)
-    return found
+        expected[:, v] = 1 - np.prod(1 - p[:, inside], axis=1)
+    return expected
 
 
 @pytest.mark.parametrize("h", [TREE, DAG], ids=["tree", "dag"])
@@ -113,11 +113,11 @@ def test_a_guarantee_is_calibrated_on_the_score_and_evaluated() -> None:
         )
     assert 0.05 < np.mean(shares) < 0.1 + 3 * np.std(shares) / 29**0.5
     p, y = detections(400, 99)
-    found = evaluate(p, y, TREE, kind="sigmoid", guarantee=sure)
-    assert found.values["leaves", "top-1"] == np.mean(p.argmax(axis=1) == y)
-    groups = {group for group, _ in found.values}
+    evaluation = evaluate(p, y, TREE, kind="sigmoid", guarantee=sure)
+    assert evaluation.values["leaves", "top-1"] == np.mean(p.argmax(axis=1) == y)
+    groups = {group for group, _ in evaluation.values}
     assert not any("Brier" in group or "likelihood" in group for group in groups)
-    np.testing.assert_allclose(found.samples.confidence, p.max(axis=1), atol=1e-6)
+    np.testing.assert_allclose(evaluation.samples.confidence, p.max(axis=1), atol=1e-6)
     checked = calibration.check(Scores(p, TREE, "sigmoid"), 0.9, truth=TREE.leaf_nodes[y])
     assert checked is not None
     with pytest.raises(ConfigError, match="temperature must be left out"):

@@ -103,7 +103,7 @@ def test_a_guarantee_on_them_holds_where_the_similarity_decides() -> None:
         drawn = samples_like(near, near_new, seed).rows
         for name, rows in (("plain", slice(None)), ("drawn", drawn)):
             sure = guaranteed_threshold(z[rows], y[rows], h, 0.8)
-            found = outcomes_of(Scores(z_new, h), h.leaf_nodes[y_new], labels="nodes")
-            rates[name].append(float(found.losses(sure.threshold).mean()))
+            outcomes = outcomes_of(Scores(z_new, h), h.leaf_nodes[y_new], labels="nodes")
+            rates[name].append(float(outcomes.losses(sure.threshold).mean()))
     assert np.mean(rates["plain"]) > 0.27
     assert np.mean(rates["drawn"]) <= 0.21  # a histogram of few bins: not quite 0.2

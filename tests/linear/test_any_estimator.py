@@ -67,9 +67,9 @@ def test_any_classifier_keeps_a_guarantee_and_answers_at_ranks(classifier: Any) 
     probabilities = model.predict_proba(NEW)
     np.testing.assert_allclose(probabilities.sum(axis=1), 1)
     assert model.classes_.tolist() == sorted(H.leaves)
-    found = model.evaluate(NEW, NEW_TRUTH, accuracy=0.9)
-    assert found.values["leaves", "top-1"] == pytest.approx(model.score(NEW, NEW_TRUTH))
-    assert found.guarantee == model.guarantee(0.9)
+    evaluation = model.evaluate(NEW, NEW_TRUTH, accuracy=0.9)
+    assert evaluation.values["leaves", "top-1"] == pytest.approx(model.score(NEW, NEW_TRUTH))
+    assert evaluation.guarantee == model.guarantee(0.9)
     assert "no evidence" in str(model.check(NEW[:500], accuracy=0.9)) or model.check(NEW[:500], accuracy=0.9)
 
 

@@ -18,7 +18,7 @@ from typing import Literal
 from hace.paper.printed import PaperTable, PrintedCell, paper_tables, read_document
 
 Status = Literal["recomputes", "within rounding", "differs", "cannot be recomputed"]
-Scores = dict[str, Decimal]  # what each method scored in one contest
+Scores = dict[str, Decimal]  # what each method scored in one comparison
 
 ROUNDING = Decimal("0.015")
 HEADS = ("claim", "where", "printed", "recomputed", "verdict", "note")

@@ -64,7 +64,7 @@ def calibrate(
                                                                    then: hace evaluate --calibration FILE --accuracy 0.95
 
     Samples that come in groups, such as photos of one site, resemble each other. If the run's data have groups, or --groups
-    names them, guarantees are about new groups. Each group weighs the same; with --group-share S, at least S of new groups keep
+    names them, guarantees are about new groups. Each group counts the same; with --group-share S, at least S of new groups keep
     the guarantee. With --pool a group gets one answer, from all of its samples, and guarantees are about these answers.
 
     An answer is true if it is the truth or an ancestor of it; the root, or no answer, says nothing. There are two guarantees:

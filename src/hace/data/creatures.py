@@ -173,9 +173,9 @@ def photo_name(species: Species, number: int) -> str:
 
 def drawn_again(name: str, side: int) -> np.ndarray:
     """The photo of a name or path that :func:`write_creatures` gave, at another size."""
-    species, _, number = Path(name).stem.rpartition(" ")
-    (found,) = (one for one in (*drawing().SPECIES, *drawing().UNLISTED) if one.name == species)
-    return drawing().draw_creature(found, int(number), side)
+    species_name, _, number = Path(name).stem.rpartition(" ")
+    species = next(one for one in (*drawing().SPECIES, *drawing().UNLISTED) if one.name == species_name)
+    return drawing().draw_creature(species, int(number), side)
 
 
 def jpeg(pixels: np.ndarray, quality: int = 92) -> bytes:

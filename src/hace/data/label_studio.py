@@ -40,7 +40,7 @@ from hace.hierarchy.names import known_names
 
 _RECORD = ("id", "annotator", "annotation_id", "created_at", "updated_at", "lead_time", "agreement")
 _KINDS = ("taxonomy", "choices")  # of results
-_LOCAL = "/data/local-files/"  # what serves the files of a local storage
+_LOCAL = "/data/local-files/"  # where the files of a local storage are
 _UPLOAD = re.compile(r"/data/upload/\d+/(?:[0-9a-f]{8}-)?(?P<file>[^/]+)")
 Choices = tuple[tuple[str, ...], ...]  # the paths that an annotator chose
 

@@ -88,8 +88,8 @@ def together(given: Given) -> Together:
     copies = int((np.bincount(place)[place] > 1).sum())
     if copies:
         across = _copies_in_training(given.split, place)
-        told = "; ".join(across) or "splits keep them together"
-        notes.append(f"{copies:,} of {len(given):,} samples are near-copies of another; {told}.")
+        remark = "; ".join(across) or "splits keep them together"
+        notes.append(f"{copies:,} of {len(given):,} samples are near-copies of another; {remark}.")
     notes += _two_labels(given, place)
     if given.groups is not None:
         joined = joined_groups(given.groups, place)

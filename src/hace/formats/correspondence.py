@@ -30,28 +30,28 @@ def read_mapping(path: str | Path, columns: tuple[str, str] | None = None) -> di
         path: A .csv, .tsv, .txt or .xlsx with a column of old and one of new codes, found by their names ("old" and "new";
             "ISCO-88 code" and "ISCO 08 Code"; the first is the old one unless the names or their years say otherwise), or
             Shopify's list of lines "→ old" and "⇒ new". A class with several new ones was split; one with an empty new one,
-            or none, went.
+            or none, was dropped.
         columns: The names of the two columns, the old one first, where they are not found.
     """
     suffix = Path(path).suffix.lower()
     has_arrows = suffix not in (".csv", ".tsv", ".xlsx") and _has_arrows(path)
     pairs = _lines(path) if has_arrows else _rows(path, suffix, columns)
-    found: dict[str, list[str]] = {}
+    mapping: dict[str, list[str]] = {}
     without_old = 0
     for old, new in pairs:
         if not old:
             without_old += 1
             continue
-        became = found.setdefault(old, [])
+        became = mapping.setdefault(old, [])
         if new and new not in became:
             became.append(new)
-    if not found:
+    if not mapping:
         raise FormatError(f"{path}: must say which class became which. Got no row with an old one.")
     if without_old:
         logging.getLogger("hace").warning(
             "%s: rows without an old code are left out: %s", path, f"{without_old:,}"
         )
-    return found
+    return mapping
 
 
 def _has_arrows(path: str | Path) -> bool:

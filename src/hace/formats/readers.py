@@ -328,7 +328,7 @@ def _file_format(source: SourceText) -> str:
         return format
     readers = [name for name, kind in FORMATS.items() if kind.parse]
     raise FormatError(
-        f"{source.name}: the format must be told by the suffix, or by the content of a .txt. Got neither. Pass format=..., one "
+        f"{source.name}: the suffix, or the content of a .txt, must say the format. Got neither. Pass format=..., one "
         f"of {', '.join(readers)}; on the command line, an outline of names is --hierarchy-format indented."
     )
 

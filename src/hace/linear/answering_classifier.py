@@ -322,7 +322,7 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
     ) -> Evaluation:
         """All metrics on labelled samples, of the scores as answers see them; see :func:`hace.evaluate`.
 
-        ``print(found.to_text())`` shows them, ``hace.write_evaluation(found, "results")`` writes a page.
+        ``print(result.to_text())`` shows them, ``hace.write_evaluation(result, "results")`` writes a page.
 
         Args:
             X: (samples, features).

@@ -129,9 +129,11 @@ class Answers(AnsweringClassifier):
         check_classification_targets(y)
         if _num_samples(X) != len(y):
             raise DataError(f"y must hold one label for each of {_num_samples(X):,} samples. Got {len(y):,}.")
-        found = reading.read_classes(np.unique(y)) if h is None else reading.read_labels(y, h, self.labels)
-        nodes = found(y)
-        fine = np.flatnonzero(found.hierarchy.labels[nodes] >= 0)
+        label_reading = (
+            reading.read_classes(np.unique(y)) if h is None else reading.read_labels(y, h, self.labels)
+        )
+        nodes = label_reading(y)
+        fine = np.flatnonzero(label_reading.hierarchy.labels[nodes] >= 0)
         coarse = len(y) - len(fine)
         if not len(fine):
             raise DataError("y must hold labels of classes to train on. All of them are inner nodes.")
@@ -150,19 +152,23 @@ class Answers(AnsweringClassifier):
         columns, codes = np.unique(nodes[fine], return_inverse=True)
         fresh: Any = clone(self.estimator)
         self.estimator_ = fresh.fit(X, codes, **options)
-        self._take(found, columns[np.asarray(self.estimator_.classes_, dtype=np.int64)], np.unique(nodes))
+        self._take(
+            label_reading, columns[np.asarray(self.estimator_.classes_, dtype=np.int64)], np.unique(nodes)
+        )
         self.coarse_samples_ = coarse
         return self
 
-    def _take(self, found: reading.LabelReading, columns: np.ndarray | None, seen: np.ndarray) -> None:
+    def _take(
+        self, label_reading: reading.LabelReading, columns: np.ndarray | None, seen: np.ndarray
+    ) -> None:
         """The fitted attributes; ``columns``: nodes of the scores' columns, None where their number tells."""
-        h = self.hierarchy_ = found.hierarchy
-        self._reading = found
-        self.classes_ = found.classes
+        h = self.hierarchy_ = label_reading.hierarchy
+        self._reading = label_reading
+        self.classes_ = label_reading.classes
         self._columns = columns
         known = h.leaf_nodes if columns is None else columns
         self.columns_ = np.array([h.nodes[v] for v in known.tolist()], dtype=object)
-        self.unseen_classes_ = self.classes_[~np.isin(h.leaf_nodes[found.order], known)]
+        self.unseen_classes_ = self.classes_[~np.isin(h.leaf_nodes[label_reading.order], known)]
         self._answers = AnswersFromScores(h, seen)
         self._nearness = None
         self._given = self.hierarchy
@@ -178,17 +184,17 @@ class Answers(AnsweringClassifier):
             raise ConfigError("hierarchy or classes must be given with a function of scores. Got neither.")
         h = None if self.hierarchy is None else as_hierarchy(self.hierarchy)
         values = np.asarray(known) if known is not None else np.asarray(h.leaves)  # type: ignore[union-attr]
-        found = (
+        label_reading = (
             reading.read_classes(np.unique(values))
             if h is None
             else reading.read_labels(values, h, self.labels)
         )
-        columns = None if known is None else found(values)
+        columns = None if known is None else label_reading(values)
         if columns is not None and len(np.unique(columns)) < len(columns):
             raise DataError("classes must name a node once each. Got one of them twice.")
         self.estimator_ = self.estimator
         self.coarse_samples_ = 0
-        self._take(found, columns, found.hierarchy.leaf_nodes if columns is None else columns)
+        self._take(label_reading, columns, label_reading.hierarchy.leaf_nodes if columns is None else columns)
 
     def _check_fitted(self) -> None:
         if hasattr(self, "_answers") and self._given is not self.hierarchy:
@@ -254,7 +260,7 @@ class Answers(AnsweringClassifier):
     def save_calibration(self, path: str | Path) -> None:
         """Write what :meth:`calibrate` learned to a JSON file: the usual guarantees, and those that were asked for.
 
-        It serves :meth:`load_calibration`, and with files of scores ``hace evaluate`` and ``hace check``.
+        It is for :meth:`load_calibration`, and with files of scores ``hace evaluate`` and ``hace check``.
 
         Args:
             path: such as "calibration.json".

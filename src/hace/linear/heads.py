@@ -289,7 +289,7 @@ class Heads:
         return self.drop(lost)
 
     def _neighbours(self) -> list[tuple[int, int, HierarchicalLoss]]:
-        """Runs of heads that share a loss: first, last + 1, loss. One call serves a run."""
+        """Runs of heads that share a loss: first, last + 1, loss. One call computes a run."""
         losses = [self._losses[place] for place in self.places]
         runs = [list(run) for _, run in groupby(range(len(losses)), key=lambda h: id(losses[h]))]
         return [(run[0], run[-1] + 1, losses[run[0]]) for run in runs]

@@ -3,7 +3,7 @@
 A million outputs times a batch of 256 are a gigabyte of logits, and as much again for their gradient. :func:`path_losses`
 computes them a chunk of columns at a time: one pass for the log-sum-exps along each sample's path, and in the backward pass
 a second that computes each chunk again, turns it into its gradient in place, and leaves finished rows of the weights'
-gradient. That is four products where the plain form needs three. :func:`sample_losses` serves losses that need all logits
+gradient. That is four products where the plain form needs three. :func:`sample_losses` is for losses that need all logits
 of a sample at once, a few samples at a time.
 """
 

@@ -232,7 +232,7 @@ class CrossEntropyLoss(TableLoss):
         self.set_table(label_smoothing=label_smoothing, aggregate=labels == "nodes")
 
     def per_sample(self, z: Tensor, rows: Tensor) -> Tensor:
-        """(B, C) logits and (B,) labels -> (B,) weighted losses; torch's own serves labels at the leaves."""
+        """(B, C) logits and (B,) labels -> (B,) weighted losses; torch's own computes those of labels at the leaves."""
         if self.labels == "nodes":
             return super().per_sample(z, rows)
         weight = None if self.label_weight is None else self.label_weight.to(z.dtype)
@@ -380,7 +380,7 @@ class HXELoss(TableLoss):
 
 
 def _checked_level_weights(given: Any, dilution: float) -> tables.LevelWeights | None:
-    """A profile's name or masses; refuses what is not a distribution, or meets a dilution."""
+    """A profile's name or masses; refuses what is not a distribution, or comes with a dilution."""
     if given is None:
         return None
     rule = "'uniform', 'linear', or numbers >= 0 that sum to 1"

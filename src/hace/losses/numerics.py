@@ -24,7 +24,7 @@ from torch import Tensor
 from hace.losses.kernels.torch_internals import compiling, is_eager, transformed
 
 # A path's sums are accumulated by a small triangular matrix, which differentiates as often as you like. Beyond this many
-# entries torch.logcumsumexp serves instead; it has second derivatives only where the first are not 0.
+# entries torch.logcumsumexp is used instead; it has second derivatives only where the first are not 0.
 _SQUARES = 1 << 22
 _LEAST_SHARE = 1e-30  # of a row, which float32 holds in full
 _RANGE = 60.0  # logits within this range of their row's largest have exponentials that float32 holds in full
@@ -242,7 +242,7 @@ def sum_down(x: Tensor, levels: Levels) -> Tensor:
 
 
 def _shared_shift(z: Tensor) -> Tensor | None:
-    """(B, 1) the largest logit of each row if it serves the row as its one shift: no sum of exponentials underflows.
+    """(B, 1) the largest logit of each row if one shift is enough for the row: no sum of exponentials underflows.
 
     None where it does not, or where values cannot be looked at.
     """
@@ -290,7 +290,7 @@ def _group_max(start: Tensor, group: Tensor, rows: Tensor) -> Tensor:
 
 
 def finite_shift(shift: Tensor) -> Tensor:
-    """-inf replaced by 0: where all logits are -inf, any shift serves, but -inf less -inf would be nan."""
+    """-inf replaced by 0: where all logits are -inf, any shift will do, but -inf less -inf would be nan."""
     return shift.masked_fill(shift == -torch.inf, 0.0)
 
 

@@ -24,7 +24,7 @@ class PoincareBall:
         {(1 - c \lVert -p_k \oplus x \rVert^2) \lVert a_k \rVert}, \qquad x = \exp_0(u)
 
     u are the features, shortened to length ``clip``; exp_0 maps them into the ball. The normal of hyperplane k through the
-    origin meets it at p_k = exp_0(-b_k w_k / |w_k|^2), so a hyperplane has the parameters of a linear layer:
+    origin crosses it at p_k = exp_0(-b_k w_k / |w_k|^2), so a hyperplane has the parameters of a linear layer:
 
     .. math:: z_k = \frac{\lVert w_k \rVert}{2 \sqrt c} \operatorname{asinh}\big(\sinh(2t) \cosh(s_k) \cos(u, w_k)
         + \cosh(2t) \sinh(s_k)\big), \qquad t = \sqrt c \lVert u \rVert, \quad s_k = 2 \sqrt c\, b_k / \lVert w_k \rVert

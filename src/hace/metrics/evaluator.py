@@ -286,7 +286,7 @@ def evaluate(
 ) -> Evaluation:
     """All metrics of a model: everything that `hace evaluate` does.
 
-    ``print(found.to_text())`` shows them, ``hace.write_evaluation(found, "results")`` writes a page with tables and pictures.
+    ``print(result.to_text())`` shows them, ``hace.write_evaluation(result, "results")`` writes a page with tables and pictures.
 
     Args:
         scores: (S, n) or (S, N), or an iterable of chunks of them.

@@ -73,9 +73,9 @@ def test_a_calibrated_run_guarantees_for_new_recordings(run: Run, capsys: pytest
     assert "about new groups" in capsys.readouterr().out
     assert cli.main([*words, "--group-share", "0.8"]) == 0
     assert "in at least 0.8 of new groups, at most 1 - accuracy" in capsys.readouterr().out
-    found = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
-    assert found.guarantee is not None
-    assert found.guarantee.guarantee.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
+    answers = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
+    assert answers.guarantee is not None
+    assert answers.guarantee.guarantee.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
 
 
 def test_groups_of_samples_that_are_dropped_go_with_them(run: Run, tmp_path: Path) -> None:
@@ -101,14 +101,14 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
     order = np.random.default_rng(0).permutation(len(y))
     x, y, group = x[order], y[order], group[order]
     predictor = Predictor.from_run(run.folder)
-    found = predictor.predict(x, groups=group, threshold=0.5)
-    assert found.names == list(dict.fromkeys(group.tolist()))
+    answers = predictor.predict(x, groups=group, threshold=0.5)
+    assert answers.names == list(dict.fromkeys(group.tolist()))
     alone = predictor.predict(x)
     assert len(alone) == len(y)  # each sample keeps its own answer
     truth = {g: TREE.leaves[label] for g, label in zip(group, y, strict=True)}
     single = np.mean([leaf == truth[g] for leaf, g in zip(alone.answers.ids, group, strict=True)])
     together = np.mean(
-        [leaves[0] == truth[g] for leaves, g in zip(found.leaves.ids, found.names, strict=True)]
+        [leaves[0] == truth[g] for leaves, g in zip(answers.leaves.ids, answers.names, strict=True)]
     )
     assert together >= single
     np.savez(tmp_path / "new.npz", X=x, burst=group)
@@ -119,8 +119,8 @@ def test_one_answer_per_recording(run: Run, tmp_path: Path, capsys: pytest.Captu
         == 0
     )
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["sample"] for line in lines] == list(found.names)
-    assert [line["leaves"][0]["id"] for line in lines] == [leaves[0] for leaves in found.leaves.ids]
+    assert [line["sample"] for line in lines] == list(answers.names)
+    assert [line["leaves"][0]["id"] for line in lines] == [leaves[0] for leaves in answers.leaves.ids]
     assert cli.main(["predict", str(run.folder), str(tmp_path / "new.npz"), "--groups", "site"]) == 2
     assert "must have an array 'site'" in capsys.readouterr().err
 
@@ -129,8 +129,8 @@ def test_guarantees_about_pooled_answers(run: Run) -> None:
     calibrate_run(run.folder, 0.8, of="samples", temperature=1.0, pool="mean")
     predictor = Predictor.from_run(run.folder)
     x, _, group = samples(3, 30)
-    found = predictor.predict(x, groups=group, pool="mean", accuracy=0.8)
-    assert len(found) == 30
+    answers = predictor.predict(x, groups=group, pool="mean", accuracy=0.8)
+    assert len(answers) == 30
     with pytest.raises(
         ConfigError, match=r"with the pool that it was calibrated with: it was made with a pool"
     ):
@@ -143,11 +143,11 @@ def test_guarantees_about_pooled_answers(run: Run) -> None:
 def test_pooled_scores_are_the_means_they_say(how: str) -> None:
     z = np.random.default_rng(0).normal(size=(7, 4))
     place = np.array([0, 1, 0, 2, 2, 2, 1])
-    found = Scores(z, TREE, outputs="leaves").pooled(place, how).data.softmax(1).numpy()
+    pooled = Scores(z, TREE, outputs="leaves").pooled(place, how).data.softmax(1).numpy()
     p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
     for g in range(3):
         mean = np.exp(np.log(p[place == g]).mean(0)) if how == "log" else p[place == g].mean(0)
-        assert found[g] == pytest.approx(mean / mean.sum())
+        assert pooled[g] == pytest.approx(mean / mean.sum())
     with pytest.raises(ConfigError, match="pool must be one of 'log', 'mean'"):
         Scores(z, TREE, outputs="leaves").pooled(place, "max")
     log_q = Scores(z, TREE, outputs="leaves").log_q()
@@ -159,20 +159,20 @@ def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
     z, y, _ = samples(4, 400, 1)
     truth = TREE.leaf_nodes[y]
     dogs = ["husky", "beagle"]
-    found = calibrate_scores(z, truth, TREE, 0.9, of="samples", temperature=1.0, subset=dogs)
-    assert found.samples == 200
-    assert found.notes[0].startswith("200 samples of classes outside the subset were left out")
-    found.write(tmp_path / "c.json")
-    assert read_calibration(tmp_path / "c.json") == found
-    found.check_use(None, ["beagle", "husky"], None, "again")
+    calibration = calibrate_scores(z, truth, TREE, 0.9, of="samples", temperature=1.0, subset=dogs)
+    assert calibration.samples == 200
+    assert calibration.notes[0].startswith("200 samples of classes outside the subset were left out")
+    calibration.write(tmp_path / "c.json")
+    assert read_calibration(tmp_path / "c.json") == calibration
+    calibration.check_use(None, ["beagle", "husky"], None, "again")
     with pytest.raises(ConfigError, match="with the subset that it was calibrated with"):
-        found.check_use(None, None, None, "again")
+        calibration.check_use(None, None, None, "again")
     inside = np.isin(y, [TREE.leaves.index(name) for name in dogs])
     kept = [TREE.leaves.index(name) for name in dogs]
     bare = np.full_like(z, -np.inf)
     bare[:, kept] = z[:, kept]
     slow = guaranteed_threshold(bare[inside], y[inside], TREE, 0.9)
-    assert found.thresholds[0].threshold == pytest.approx(slow.threshold)
+    assert calibration.thresholds[0].threshold == pytest.approx(slow.threshold)
     prior = {"dog": 4.0, "husky": 1.0}
     weights = prior_weights(TREE, prior)
     assert [float(weights[TREE.index(name)]) for name in ("dog", "husky", "beagle", "tabby")] == [
@@ -191,9 +191,9 @@ def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
 
 def test_a_calibration_without_groups_has_the_keys_it_had() -> None:
     z, y, _ = samples(5, 200, 1)
-    found = calibrate_scores(z, TREE.leaf_nodes[y], TREE, 0.9, of="samples")
+    calibration = calibrate_scores(z, TREE.leaf_nodes[y], TREE, 0.9, of="samples")
     later = {"pool", "subset", "prior", "groups"}
-    assert not later & set(found.to_dict())
-    assert not {"num_groups", "group_share"} & set(found.to_dict()["thresholds"][0])
+    assert not later & set(calibration.to_dict())
+    assert not {"num_groups", "group_share"} & set(calibration.to_dict()["thresholds"][0])
     with pytest.raises(ConfigError, match="pool needs groups"):
         calibrate_scores(z, TREE.leaf_nodes[y], TREE, pool="log")

@@ -58,10 +58,10 @@ class EdgesAndColours(nn.Module):
         return torch.cat([_OF_EDGES * edges, self._colours(images).sqrt()], dim=1)
 
     def _edges(self, images: Tensor) -> Tensor:
-        found = F.conv2d(images, self.opponents)
-        found = F.conv2d(found, self.filters, stride=2, padding=_FILTER // 2, groups=3)
-        even = found[:, 0::2]
-        odd = found[:, 1::2]
+        contrasts = F.conv2d(images, self.opponents)
+        edges = F.conv2d(contrasts, self.filters, stride=2, padding=_FILTER // 2, groups=3)
+        even = edges[:, 0::2]
+        odd = edges[:, 1::2]
         strength = (even * even + odd * odd + 1e-6).sqrt()
         return F.adaptive_avg_pool2d(strength, _PARTS).flatten(1)
 

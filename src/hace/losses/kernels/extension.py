@@ -1,7 +1,7 @@
 """The compiled extension: whether it is there, switched on, and whether it supports a call.
 
-It is plain C in a CPython extension: without torch headers one build serves every torch version, and with one version of
-each loop per vector width it serves every CPU of its kind.
+It is plain C in a CPython extension: without torch headers one build works with every torch version, and with one version of
+each loop per vector width it runs on every CPU of its kind.
 """
 
 from __future__ import annotations

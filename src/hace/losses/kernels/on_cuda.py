@@ -2,7 +2,7 @@
 
 It computes what :func:`hace.losses.numerics.path_cross_entropy` computes. The plain form adds up segments with atomics, which
 is slow on few addresses and gives other bits from run to run; one program per row needs none. If Triton cannot compile or
-launch a kernel, one warning says so and the plain form serves from then on.
+launch a kernel, one warning says so and the plain form is used from then on.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def installed() -> bool:
 def path_losses(z: Tensor, path: PathRanges) -> Tensor:
     """(B,) losses along paths from (B, C) float32 logits.
 
-    Plain PyTorch serves second derivatives, and takes over when Triton fails.
+    Plain PyTorch computes second derivatives, and takes over when Triton fails.
     """
     return _PathLoss.apply(z, path)  # type: ignore[return-value]
 

@@ -42,7 +42,7 @@ class Tree(NamedTuple):
 def path_sums(z: Tensor, tree: Tree, centred: bool, in_torch: Callable[[Tensor], Tensor]) -> Tensor:
     """(B, N) float32 outputs -> (B, n) logits of the classes, with ``centred`` less the row's largest, as a constant.
 
-    ``in_torch`` computes the same in plain PyTorch: it serves gradients that are not plain memory.
+    ``in_torch`` computes the same in plain PyTorch: it is used for gradients that are not plain memory.
     """
     way = _CENTRED if centred else _DOWN
     if compiling():
