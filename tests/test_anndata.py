@@ -198,12 +198,17 @@ def test_macro_f1_by_loops_and_as_scikit_learn_counts() -> None:
     assert hace.anndata.macro_f1(["T", np.nan], [None, "T"], ONTOLOGY) == 0.0
 
 
-def test_the_picture_has_a_colour_for_each_rank(model: hace.HACEClassifier, tmp_path: Path) -> None:
+def test_the_picture_names_each_class_and_each_rank(model: hace.HACEClassifier, tmp_path: Path) -> None:
     query = cells(100, seed=6)
     hace.anndata.annotate(query, model)
     hace.anndata.draw_ranks(query, tmp_path / "umap.svg")
     text = (tmp_path / "umap.svg").read_text(encoding="utf-8")
     assert "<svg" in text
+    for rank, count in query.obs["hace_rank"].value_counts().items():
+        title = f"rank {rank} ({count:,})" if rank else f"no answer ({count:,})"
+        assert f"<!-- {title}" in text
+    for name, count in query.obs["hace_class"].map(ONTOLOGY.name).value_counts().items():
+        assert f"<!-- {name} ({count:,})" in text
     hace.anndata.draw_ranks(query, tmp_path / "umap.png")
     assert (tmp_path / "umap.png").stat().st_size > 5000
 

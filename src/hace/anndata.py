@@ -11,7 +11,9 @@ features by name, so `annotate` finds the genes of the training among those of t
 
 from __future__ import annotations
 
+import textwrap
 import warnings
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,7 +38,9 @@ if TYPE_CHECKING:
 
 _COUNTS = 50  # a feature this large, among whole numbers, is a raw count
 _MOST = 1 << 20  # cells of a batch
-_NAMED = 0.03  # share of the cells from which on a picture names an answer
+_NAMED = 10  # classes that a picture names
+_NEUTRAL = "#c9c9c9"
+_LINE = 84  # characters of a line below it
 
 
 def fit(
@@ -177,6 +181,7 @@ def annotate(
         "version": __version__,
         "hierarchy": h.fingerprint,
         "classes": list(h.leaves),
+        "class_names": [h.name(leaf) for leaf in h.leaves],
         "unseen_classes": [str(name) for name in model.unseen_classes_],
         "features": f"obsm {obsm}" if obsm else f"layer {layer}" if layer else "X",
         "missing_features": 0 if places is None else int((places < 0).sum()),
@@ -228,7 +233,7 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
 
 
 def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: str = "X_umap") -> None:
-    """Draw annotated cells, coloured by the rank of their answers.
+    """Draw annotated cells twice: by their most probable class, and by the rank of their answers.
 
     Args:
         adata: Annotated cells.
@@ -238,29 +243,47 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     """
     figure_module = optional("matplotlib.figure", "A picture", "report")
     import matplotlib
-    from matplotlib import patheffects
 
     places = np.asarray(_found(adata.obsm, basis, "obsm"))[:, :2]
     ranks = _found(adata.obs, f"{key}_rank", "obs").to_numpy()
-    names = _found(adata.obs, f"{key}_name", "obs").astype(object).to_numpy()
-    figure = figure_module.Figure(figsize=(7, 6), layout="constrained")
-    axes = figure.add_subplot()
+    answers = _found(adata.obs, f"{key}_name", "obs").astype(object).to_numpy()
+    record = _found(adata.uns, key, "uns")
+    names = dict(zip(record["classes"], record["class_names"], strict=True))
+    classes = _found(adata.obs, f"{key}_class", "obs").astype(object).map(names).to_numpy()
+    figure = figure_module.Figure(figsize=(11, 6.6), layout="constrained")
+    flat, ranked = figure.subplots(1, 2, sharex=True, sharey=True)
+    flat.set_title("The most probable class, however unsure")
+    several = matplotlib.colormaps["tab10"]
+    often = Counter(classes).most_common()
+    for i, (name, count) in enumerate(often[:_NAMED]):
+        flat.scatter(
+            *places[classes == name].T, s=9, color=several(i), label=_shortened(f"{name} ({count:,})")
+        )
+    rare = np.isin(classes.astype(str), [name for name, _ in often[_NAMED:]])
+    if rare.any():
+        flat.scatter(*places[rare].T, s=9, color=_NEUTRAL, label=f"other classes ({rare.sum():,})")
+    ranked.set_title("The answer, as specific as the model is sure")
     levels = sorted(set(ranks.tolist()))
-    colours = matplotlib.colormaps["viridis"].resampled(max(len(levels), 2))
+    shades = matplotlib.colormaps["viridis_r"].resampled(max(len(levels), 2))
     for i, rank in enumerate(levels):
         here = ranks == rank
-        label = f"{f'rank {rank}' if rank else 'no answer'} ({here.sum():,})"
-        axes.scatter(*places[here].T, s=6, color=colours(i) if rank else "#c9c9c9", label=label)
-    halo = [patheffects.withStroke(linewidth=2, foreground="white")]
-    for name in sorted({name for name in names if isinstance(name, str)}):
-        if (here := names == name).mean() > _NAMED:
-            x, y = np.median(places[here], axis=0)
-            axes.annotate(
-                drawable(name), (x, y), ha="center", fontsize=7, parse_math=False, path_effects=halo
-            )
-    axes.set(xticks=[], yticks=[], xlabel=f"{basis} 1", ylabel=f"{basis} 2")
-    axes.legend(title="How specific the answer is", fontsize=8, markerscale=2)
-    figure.savefig(path, dpi=150)
+        said = ", ".join(name for name, _ in Counter(answers[here]).most_common(3)) if rank else ""
+        title = f"rank {rank} ({here.sum():,}): {said}" if rank else f"no answer ({here.sum():,})"
+        ranked.scatter(*places[here].T, s=9, color=shades(i) if rank else _NEUTRAL, label=_shortened(title))
+    for axes in (flat, ranked):
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_color("#d5dbe1")
+        legend = axes.legend(
+            loc="upper left", bbox_to_anchor=(0, -0.02), frameon=False, fontsize=8.5, markerscale=2
+        )
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+    figure.savefig(path, dpi=120)
+
+
+def _shortened(text: str) -> str:
+    """Text that fits below a panel."""
+    return textwrap.shorten(drawable(text), _LINE, placeholder=" ...")
 
 
 def _within(h: Hierarchy, nodes: np.ndarray) -> Hierarchy:
