@@ -184,3 +184,26 @@ def test_the_site_draws_formulas_and_examples() -> None:
     assert "<pre" in html
     assert "<math" in html
     assert "<p>Done.</p>" in html
+
+
+def navigation() -> list[str]:
+    """Titles of the site's navigation; the tags of mkdocs.yml stay text."""
+    text = (ROOT / "mkdocs.yml").read_text(encoding="utf-8")
+    return re.findall(r"^ +- ([^:]+): \S+\.md$", text.partition("\nnav:")[2], re.MULTILINE)
+
+
+def test_no_title_is_given_twice() -> None:
+    headings = [page.read_text(encoding="utf-8").splitlines()[0] for page in (ROOT / "docs").rglob("*.md")]
+    assert len(navigation()) > 30
+    assert len(set(navigation())) == len(navigation())
+    assert len(set(headings)) == len(headings)
+
+
+@pytest.mark.parametrize(
+    "page", sorted((ROOT / "docs").rglob("*.md")), ids=lambda page: f"{page.parent.name}/{page.name}"
+)
+def test_a_page_has_at_most_2000_words(page: Path) -> None:
+    """Code and tables that are written from results do not count."""
+    text = page.read_text(encoding="utf-8")
+    text = re.sub(r"^```.*?^```|<!-- evidence.*?<!-- end of evidence -->", "", text, flags=re.M | re.S)
+    assert len(re.findall(r"\S*\w\S*", text)) <= 2000
