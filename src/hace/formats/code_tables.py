@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from hace.formats.draft import Draft, SourceText, quoted
@@ -17,10 +17,11 @@ from hace.formats.prefixes import is_code, prefix_parents
 from hace.formats.taxonomies import absent, resolved
 
 Row = tuple[int, list[str]]  # line, cells
-_ROWS_ABOVE = 10  # that may be above the header
-_ID_NAMES = (
+ROWS_ABOVE = 10  # that may be above the header
+ID_NAMES = (
     "unique id",
     "id",
+    "uid",
     "code",
     "class id",
     "concept id",
@@ -45,7 +46,7 @@ _PARENT_NAMES = (
     "subclassof",
     "sub type of",
 )
-_NAME_NAMES = (
+NAME_NAMES = (
     "name",
     "title",
     "label",
@@ -53,20 +54,21 @@ _NAME_NAMES = (
     "pref label",
     "preflabel",
     "preferred term",
-    "title en",
     "category",
     "term",
     "heading",
+    "text",
     "description",
 )
 _OTHER_NAMES = ("synonyms", "synonym", "alt labels", "alt label", "altlabel", "non preferred terms")
 _OBSOLETE_NAMES = ("obsolete", "deprecated", "is obsolete", "is deprecated")
 _YES = ("true", "yes", "1")
-_TIER = re.compile(r"(?:tier|level|lvl|l)[ _]?(\d{1,2})")
+_TIER = re.compile(r"(?:tier|level|lvl|label|l) ?(\d{1,2})(| .+)")
 _SEVERAL = ("|", ";", ",", "\n")  # between the parents or synonyms in one cell
 _OUTSIDE = ("http://www.w3.org/2002/07/owl#Thing",)
 _CASES = re.compile(r"(?<=[a-z])(?=[A-Z])")  # preferredLabel
-_TEXT = re.compile(r"\w*[a-z]\w*", re.IGNORECASE)
+_TEXT = re.compile(r"[^\W\d_]{2}")
+_LANGUAGE = re.compile(r"(?:(.+?) )?([a-z]{2})(?: [a-z]{2})?")  # "title en", "name en gb", "en"
 
 
 @dataclass
@@ -77,19 +79,19 @@ class CodeColumns:
     id: int = -1
     parent: int = -1
     name: int = -1
-    others: int = -1  # other names
+    others: list[int] = field(default_factory=list)  # other names
     obsolete: int = -1
     tiers: list[int] = field(default_factory=list)  # columns, from the top down
 
     @property
     def is_enough(self) -> bool:
         """Whether a tree can be read from these columns."""
-        return (self.id >= 0 and (self.parent >= 0 or self.name >= 0)) or len(self.tiers) > 1
+        return (self.id >= 0 and len(self.header) > 1) or len(self.tiers) > 1
 
 
 def find_columns(rows: Iterable[Row]) -> tuple[int, CodeColumns] | None:
     """The line of the header, among the first rows, and what its columns are; None if this is not a table of codes."""
-    for line, cells in islice(rows, _ROWS_ABOVE):
+    for line, cells in islice(rows, ROWS_ABOVE):
         columns = columns_of(cells)
         if columns.is_enough:
             return line, columns
@@ -98,21 +100,46 @@ def find_columns(rows: Iterable[Row]) -> tuple[int, CodeColumns] | None:
 
 def columns_of(header: Sequence[str]) -> CodeColumns:
     """What columns with these names hold."""
-    plain = [_plain(cell) for cell in header]
-    tiers = sorted((int(match[1]), i) for i, name in enumerate(plain) if (match := _TIER.fullmatch(name)))
-    in_order = [number for number, _ in tiers] == list(range(1, len(tiers) + 1))
+    plain = [plain_name(cell) for cell in header]
+    others = _column(plain, _OTHER_NAMES)
     columns = CodeColumns(
         header=[cell.strip() for cell in header],
-        id=_column(plain, _ID_NAMES, barred=("parent", "broader")),
+        id=_column(plain, ID_NAMES, barred=("parent", "broader")),
         parent=_column(plain, _PARENT_NAMES),
-        name=_column(plain, _NAME_NAMES),
-        others=_column(plain, _OTHER_NAMES),
+        name=name_column(plain),
+        others=[others] if others >= 0 else [],
         obsolete=_column(plain, _OBSOLETE_NAMES),
-        tiers=[i for _, i in tiers] if in_order else [],
+        tiers=_tiers(plain),
     )
     if columns.id >= 0 and columns.parent < 0 and columns.name < 0 and len(plain) == 2:
-        columns.name = 1 - columns.id  # such as "EN"
+        columns.name = 1 - columns.id
     return columns
+
+
+def name_column(plain: Sequence[str]) -> int:
+    """The column of names: of several languages the English, else the first; -1 without one."""
+    column = _column(plain, NAME_NAMES)
+    if column >= 0:
+        return column
+    said = [(i, match[1], match[2]) for i, name in enumerate(plain) if (match := _LANGUAGE.fullmatch(name))]
+    names = [(i, language) for i, name, language in said if name in NAME_NAMES]
+    names = names or [(i, language) for i, name, language in said if not name and language == "en"]
+    english = [i for i, language in names if language == "en"]
+    return (english or [i for i, _ in names] or [-1])[0]
+
+
+def _tiers(plain: Sequence[str]) -> list[int]:
+    """The columns "tier 1", "tier 2", ..., in order; of several such series ("level 1 code", "level 1 name") the longest."""
+    series: dict[str, list[tuple[int, int]]] = {}
+    for i, name in enumerate(plain):
+        if match := _TIER.fullmatch(name):
+            series.setdefault(match[2], []).append((int(match[1]), i))
+    longest = sorted(max(series.values(), key=len, default=[]))
+    first = longest[0][0] if longest else 1
+    numbers = [number for number, _ in longest]
+    return (
+        [i for _, i in longest] if first < 2 and numbers == list(range(first, first + len(numbers))) else []
+    )
 
 
 def _column(plain: Sequence[str], known: Sequence[str], barred: Sequence[str] = ()) -> int:
@@ -128,7 +155,7 @@ def _column(plain: Sequence[str], known: Sequence[str], barred: Sequence[str] = 
     return ending[0] if len(ending) == 1 else -1
 
 
-def _plain(name: str) -> str:
+def plain_name(name: str) -> str:
     """preferredLabel and Preferred_Label as "preferred label"."""
     return re.sub(r"[\W_]+", " ", _CASES.sub(" ", name)).strip().casefold()
 
@@ -143,6 +170,7 @@ def parse_codes(
 ) -> Draft | None:
     """A hierarchy of codes. None if the codes do not tell their parents; ``prefixes``: they do, whatever they look like."""
     table = [(line, cells) for line, cells in rows if any(cells)]
+    columns = _settled(columns, [cells for _, cells in table])
     draft = Draft(flat=True)
     if header_line > 1:
         above = "line 1 is" if header_line == 2 else f"lines 1 to {header_line - 1} are"
@@ -150,6 +178,7 @@ def parse_codes(
     parents: dict[str, list[str]] = {}
     first_line: dict[str, int] = {}
     others: list[tuple[str, str]] = []
+    twice: dict[int, str] = {}  # line: what is wrong
     without_code = 0
     again = 0
     obsolete = 0
@@ -168,18 +197,17 @@ def parse_codes(
             draft.names[code] = name
             parents[code] = []
         elif name != draft.names[code]:
-            source.problems.unfit(
-                line,
+            twice[line] = (
                 f"the code {quoted(code)} stands for {quoted(name)} here and for {quoted(draft.names[code])} on line "
-                f"{first_line[code]}. A code must stand for one node: give one of them another, or remove it.",
+                f"{first_line[code]}. A code must stand for one node: give one of them another, or remove it."
             )
             continue
         else:
             again += 1
         if columns.parent >= 0:
             parents[code].append(cells[columns.parent].strip())
-        if columns.others >= 0:
-            others += [(other, code) for other in _parts(cells[columns.others], "|\n")]
+        for column in columns.others:
+            others += [(other, code) for other in _parts(cells[column], "|\n")]
     for count, words in (
         (without_code, "rows without a code are left out"),
         (again, "rows that repeat a code and its name are taken as one"),
@@ -194,113 +222,84 @@ def parse_codes(
         parents = {code: [parent] for code, parent in by_prefix.items()}
         draft.nodes = list(parents)
         _note_prefixes(draft, by_prefix)
+    elif (
+        columns.name < 0 and not columns.tiers
+    ):  # a list of edges: what is named as a parent alone is a node, too
+        named = (
+            parent
+            for cells in list(parents.values())
+            for cell in cells
+            for parent in _parents_in(cell, parents)
+        )
+        parents |= {parent: [] for parent in named if parent not in parents}
+        draft.nodes = list(parents)
+    for line, words in twice.items():
+        source.problems.unfit(line, words)
     _add_edges(draft, parents)
     draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
     return draft
 
 
-def parse_without_header(source: SourceText, rows: Iterable[Row], prefixes: bool) -> Draft | None:
-    """Two columns without a header, codes and names, where the codes are a tree by their prefixes. None if they are not."""
+def _settled(columns: CodeColumns, table: Sequence[Sequence[str]]) -> CodeColumns:
+    """The columns after a look at the cells: ids are what parents refer to, names are words."""
+    id = columns.id
+    if columns.parent >= 0 and id >= 0:
+        parents = {cell for cell in cells_of(table, columns.parent) if cell}
+        held = [len(parents.intersection(cells_of(table, i))) for i in range(len(columns.header))]
+        held[columns.parent] = 0
+        best = max(range(len(held)), key=held.__getitem__)
+        if not held[id] and 2 * held[best] > len(parents):
+            return replace(columns, id=best, others=[*columns.others, id])
+    elif columns.name < 0 and not columns.tiers:
+        return replace(columns, name=_words(table, len(columns.header), id))
+    return columns
+
+
+def _words(table: Sequence[Sequence[str]], width: int, barred: int) -> int:
+    """The first column whose cells are words, most of them different; -1 without one."""
+    for i in range(width):
+        cells = cells_of(table, i)
+        words = {cell for cell in cells if _TEXT.search(cell)}
+        if i != barred and 2 * len(words) > len(cells):
+            return i
+    return -1
+
+
+def cells_of(table: Sequence[Sequence[str]], column: int) -> list[str]:
+    """The cells of a column; empty where a row is shorter, and without a column (-1)."""
+    return [cells[column].strip() if 0 <= column < len(cells) else "" for cells in table]
+
+
+def parse_by_content(source: SourceText, rows: Iterable[Row], prefixes: bool) -> Draft | None:
+    """A table whose header is missing or says nothing, with one column of codes, which are a tree by their prefixes.
+
+    None if it is not one.
+    """
     table = [(line, [cell.strip() for cell in cells]) for line, cells in rows]
-    if len(table) < 2 or any(len(cells) != 2 or not all(cells) for _, cells in table):
+    width = len(table[0][1]) if table else 0
+    if width < 2 or any(len(cells) != width for _, cells in table):
         return None
-    for code in (0, 1):
-        codes = [cells[code] for _, cells in table]
-        names = [cells[1 - code] for _, cells in table]
-        are_names = sum(_TEXT.search(name) is not None for name in names) * 2 > len(names)
-        if not are_names or not set(codes).isdisjoint(names) or not all(map(is_code, codes)):
+    for header_line in (0, 1):
+        below = table[header_line:]
+        bare = [cells for _, cells in below]
+        found = [i for i in range(width) if _are_codes(cells_of(bare, i))]
+        if len(below) < 2 or len(found) != 1:
             continue
-        if prefix_parents(list(dict.fromkeys(codes)), made=prefixes) is not None:
-            columns = CodeColumns(["", ""], id=code, name=1 - code)
-            return parse_codes(source, 0, columns, table, prefixes)
+        columns = CodeColumns([""] * width, id=found[0], name=_words(bare, width, found[0]))
+        if columns.name >= 0 and set(cells_of(bare, found[0])).isdisjoint(cells_of(bare, columns.name)):
+            draft = parse_codes(source, header_line, columns, below, prefixes)
+            if draft is not None:
+                return draft
     return None
 
 
-@dataclass
-class LevelPairs:
-    """Where a table has a code and a name for each level, from the top down: "Level 1 code", "Level 1 name"."""
-
-    codes: list[int]
-    names: list[int]
+def _are_codes(cells: Sequence[str]) -> bool:
+    """Whether all cells are codes, most of them with a digit."""
+    return all(is_code(cell.rstrip("x")) for cell in cells) and 2 * sum(map(_has_digit, cells)) > len(cells)
 
 
-def find_level_pairs(header: Sequence[str]) -> LevelPairs | None:
-    """The columns of codes and names by level, such as "Section code", "Section title"; None without two such pairs."""
-    plain = [_plain(cell) for cell in header]
-    if len(set(plain)) < len(plain):
-        return None
-    names = {
-        name.removesuffix(f" {word}"): i
-        for i, name in enumerate(plain)
-        for word in _NAME_NAMES
-        if name.endswith(f" {word}")
-    }
-    pairs = [
-        (i, names[level])
-        for level in names
-        for i in [
-            plain.index(name) for name in (level, *(f"{level} {word}" for word in _ID_NAMES)) if name in plain
-        ][:1]
-    ]
-    pairs.sort()
-    return LevelPairs([code for code, _ in pairs], [name for _, name in pairs]) if len(pairs) > 1 else None
-
-
-def parse_level_pairs(columns: LevelPairs, rows: Iterable[Row]) -> Draft | None:
-    """One path of codes per row. None if these are no levels: a code has two names or two parents, or a path has a gap."""
-    draft = Draft()
-    parents: dict[str, str] = {}
-    width = max(*columns.codes, *columns.names) + 1
-    for _, cells in rows:
-        cells = [*(cell.strip() for cell in cells), *[""] * (width - len(cells))]
-        codes = [cells[at] for at in columns.codes]
-        while codes and not codes[-1]:
-            codes.pop()
-        above = ""
-        for code, at in zip(codes, columns.names, strict=False):
-            name = cells[at] or code
-            if (
-                not code
-                or draft.names.setdefault(code, name) != name
-                or parents.setdefault(code, above) != above
-            ):
-                return None
-            above = code
-    draft.nodes = list(parents)
-    draft.edges = [(parent, code) for code, parent in parents.items() if parent]
-    return draft if draft.edges else None
-
-
-def parse_stairs(rows: Iterable[Row]) -> Draft | None:
-    """Rows of one code and its name, where the column of the code is its level, as in SOC and ISIC. None if they are not.
-
-    Rows above the first such one are left out: banners and the header.
-    """
-    table = [(line, [cell.strip() for cell in cells]) for line, cells in rows]
-    filled = [[i for i, cell in enumerate(cells) if cell] for _, cells in table]
-    name_at = max((at[-1] for at in filled[-1:] if at), default=-1)
-    stairs = [
-        len(at) == 2 and at[1] == name_at and is_code(cells[at[0]])
-        for at, (_, cells) in zip(filled, table, strict=True)
-    ]
-    start = len(stairs) - next(
-        (i for i, is_stair in enumerate(reversed(stairs)) if not is_stair), len(stairs)
-    )
-    if start > _ROWS_ABOVE or len({at[0] for at in filled[start:]}) < 2:
-        return None
-    draft = Draft()
-    open_codes: dict[int, str] = {}  # by column
-    for at, (_, cells) in zip(filled[start:], table[start:], strict=True):
-        column = at[0]
-        code = cells[column]
-        if code in draft.names:
-            return None
-        open_codes = {level: above for level, above in open_codes.items() if level < column}
-        draft.edges += [(open_codes[max(open_codes)], code)] if open_codes else []
-        open_codes[column] = code
-        draft.nodes.append(code)
-        draft.names[code] = cells[name_at]
-    return draft
+def _has_digit(text: str) -> bool:
+    return any(map(str.isdigit, text))
 
 
 def _name(columns: CodeColumns, cells: Sequence[str]) -> str:

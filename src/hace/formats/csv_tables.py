@@ -12,15 +12,21 @@ from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
 from hace.formats.code_tables import (
+    columns_of,
     find_columns,
-    find_level_pairs,
+    parse_by_content,
     parse_codes,
-    parse_level_pairs,
-    parse_stairs,
-    parse_without_header,
 )
 from hace.formats.draft import Draft, SourceText, quoted, similar, take_edge, upside_down
 from hace.formats.graphs import draft_of_pairs
+from hace.formats.level_tables import (
+    find_level_pairs,
+    parse_level_pairs,
+    parse_outline,
+    parse_path_column,
+    parse_stairs,
+    parse_tiers_in_stairs,
+)
 from hace.formats.taxonomies import (
     OTHER_NAMES,
     RANKS,
@@ -36,6 +42,7 @@ from hace.hierarchy.build import PATH_MARK, edges_of_paths, path_parts
 Rows = Iterator[tuple[int, list[str]]]  # (line, cells)
 OTHER_MARKS = ("\t", ";", "|")
 _ID_COLUMNS = ("id", "parent", "name", "label", "rank", "synonyms")
+_DUMP_MARK = "\t|\t"
 _SHOWN_LEVELS = 6
 _SHOWN_PARENTS = 3
 
@@ -66,6 +73,10 @@ def parse_csv(
         check_choice("parents", parents, ("prefix",))
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise ConfigError(f"delimiter must be one character, not a quote or line end. Got {delimiter!r}.")
+    if _DUMP_MARK in next(line for _, line in source.lines()):  # as Open Tree of Life divides cells
+        text = source.text.replace(_DUMP_MARK, "\t")
+        source = SourceText(text, source.name, source.encoding, source.others)
+        delimiter = "\t"
     delimiter = _mark(source, delimiter)
     if columns is None and header is None and not (parents is None and _has_own_header(source, delimiter)):
         draft = _published(source, delimiter)
@@ -174,7 +185,9 @@ def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | Non
             return draft
     table = find_columns(held)
     if table is None:
-        draft = parse_without_header(source, held, prefixes=parents is not None)
+        columns = columns_of(held[0][1])
+        draft = None if parents else parse_outline(columns, held[1:], numbers=True)
+        draft = draft or parse_by_content(source, held, prefixes=parents is not None)
         if draft is not None or parents is None:
             source.problems.raise_any()
             return draft
@@ -184,13 +197,16 @@ def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | Non
     if own_shape and parents is None:
         return None
     rows = [row for row in held if row[0] > header_line]
-    if columns.id >= 0:
+    draft = None
+    if parents is None and columns.parent < 0:
+        draft = parse_outline(columns, rows, numbers=False) or parse_tiers_in_stairs(columns, rows)
+    if draft is None and columns.id >= 0:
         draft = parse_codes(source, header_line, columns, rows, prefixes=parents is not None)
-        if draft is not None:
-            source.problems.raise_any()
-            return draft
-    if len(columns.tiers) < 2:
-        return None
+    if draft is None and parents is None:
+        draft = parse_outline(columns, rows, numbers=True) or parse_path_column(source, columns, rows)
+    if draft is not None or len(columns.tiers) < 2:
+        source.problems.raise_any()
+        return draft or parse_by_content(source, held, prefixes=parents is not None)
     levels = [columns.header[i] for i in columns.tiers]
     return _paths(source, columns.header, iter(rows), levels, None, ids)
 

@@ -6,7 +6,7 @@ import re
 from itertools import islice
 
 from hace.errors import FormatError
-from hace.formats.code_tables import columns_of, parse_without_header
+from hace.formats.code_tables import columns_of, parse_by_content
 from hace.formats.csv_tables import OTHER_MARKS
 from hace.formats.draft import SourceText
 from hace.formats.entry_lists import TOPIC
@@ -127,7 +127,7 @@ def is_code_table(start: FileStart) -> bool:
     if columns.id >= 0 and columns.is_enough:
         return True
     rows = [(n, line.split(mark)) for n, line in enumerate(start.lines, 1)]
-    return parse_without_header(SourceText(start.text, start.name), rows, prefixes=False) is not None
+    return parse_by_content(SourceText(start.text, start.name), rows, prefixes=False) is not None
 
 
 def is_newick(start: FileStart) -> bool:

@@ -10,7 +10,9 @@ _CODE = re.compile(r"[A-Z0-9]+(?:[.\-/ ][A-Z0-9]+)*")
 _MARK = re.compile(r"[.\-/ ]")
 _RANGE = re.compile(r"([A-Z]\d+)-([A-Z]\d+)")  # "A00-B99", a block of ICD-10
 _NUMBERS = re.compile(r"(\d+)-(\d+)")  # "31-33", a sector of NAICS
-_SECTION = re.compile(r"[A-Z]")  # of ISIC and NACE
+_LETTER = re.compile(r"[A-Z]")
+_ONES = ("", "I", "II", "III", "IV", "V", "VI", "VII", "VIII", "IX")
+_OPEN_END = re.compile(r"(?:-X+|x+)$")  # 05-XX, 05Cxx
 _LAST_NUMBER = re.compile(r"(.*?)(\d+)")
 _FILLED = re.compile(r"(?=.{4,20}$)\d[\d.\- ]*\d")
 _CHECK_DIGIT = re.compile(r"\d{4,}-\d")
@@ -31,12 +33,19 @@ def prefix_parents(codes: Sequence[str], made: bool) -> dict[str, str] | None:
     Three ways of writing codes look alike and are told apart by their numbers. Where digits are levels (01, 01.1, 01.11; 2, 21,
     211), the parent is the longest prefix that is a code. Where parts are counted (A1, A1-1, ..., A1-12), it is the code up to
     the last mark. Where all codes are filled up with zeros (11-0000, 11-1000, 11-1010), it is the code with more of them. A
-    range (A00-B99, 31-33) is above the codes within it. Single letters (A, 01, 01.1, B, 05) are above the codes that follow.
+    range (A00-B99, 31-33) is above the codes within it. Letters (A, 01, 01.1, B, 05) and Roman numbers (I, 01, 0101, II) that
+    are sections are above the codes that follow. An x at the end (05Cxx) stands for what is below.
 
     None if this is a flat list as far as anybody can tell: a code has no prefix, or does not look like a code at all. ``made``:
     it is not, whatever it looks like; a code without a prefix is a top.
     """
-    if max(map(len, codes), default=0) > _LONGEST or not (made or all(map(is_code, codes))):
+    if max(map(len, codes), default=0) > _LONGEST or _is_count(codes):
+        return None
+    stems = _stems(codes)
+    if stems is not None:
+        below = prefix_parents(list(stems), made) or {}
+        return {code: stems.get(below[stem], "") for stem, code in stems.items()} if below else None
+    if not (made or all(map(is_code, codes))):
         return None
     filled_up = _filled_parents(codes)
     if filled_up is not None:
@@ -78,27 +87,39 @@ def _ranges(codes: Sequence[str]) -> dict[str, tuple[str, str]]:
     return ranges
 
 
+def _stems(codes: Sequence[str]) -> dict[str, str] | None:
+    """The codes by what is in front of their x's: 05 of 05-XX, 05C of 05Cxx. None if the codes are not of this kind."""
+    stems = {_OPEN_END.sub("", code): code for code in codes}
+    of_one_length = len({len(code) for code in codes}) == 1
+    return (
+        stems
+        if of_one_length and len(stems) == len(codes) and all(stems) and stems.keys() - set(codes)
+        else None
+    )
+
+
 def _sections(codes: Sequence[str]) -> dict[str, str] | None:
-    """For each code the single letter that it follows: A, 01, 01.1, B, 05. None if the codes are not of this kind."""
-    letters = [code for code in codes if _SECTION.fullmatch(code)]
-    others_are_numbers = all(code[:1].isdigit() for code in codes if len(code) > 1)
-    if (
-        len(letters) < 2
-        or letters != sorted(set(letters))
-        or codes[0] != letters[0]
-        or not others_are_numbers
-    ):
+    """For each code the section that it follows: A, 01, 01.1, B, 05 or I, 01, 0101, II. None if there are no sections."""
+    names = [code for code in codes if not _DIGIT.search(code)]
+    in_order = names == sorted(set(names)) and all(map(_LETTER.fullmatch, names))
+    if len(names) < 2 or codes[0] != names[0] or not (in_order or _is_count(names)):
         return None
     section_of: dict[str, str] = {}
     section = ""
     for code in codes:
-        if _SECTION.fullmatch(code):
+        if not _DIGIT.search(code):
             section = code
-        elif code in section_of or len(code) == 1:
+        elif code in section_of or (in_order and not code[0].isdigit()):
             return None
         else:
             section_of[code] = section
-    return section_of if set(section_of.values()) == set(letters) else None
+    return section_of if set(section_of.values()) == set(names) else None
+
+
+def _is_count(codes: Sequence[str]) -> bool:
+    """Whether these are the Roman numbers I, II, III, ... up to some end below 40."""
+    count = [tens + ones for tens in ("", "X", "XX", "XXX") for ones in _ONES]
+    return list(codes) == count[1 : len(codes) + 1]
 
 
 def _below_sections(

@@ -75,7 +75,7 @@ def parse_paths(source: SourceText, *, separator: str | None = None) -> Draft:
     paths = _names_of_paths(source, lines, mark, lineages)
     if numbered:
         _check_distinct(source, [line.id for line in lines], paths)
-    return _draft_of_paths(source, lines, paths, mark, numbered)
+    return draft_of_paths(source, lines, paths, mark, numbered)
 
 
 def _split(text: str, match: re.Match[str] | None) -> PathLine:
@@ -110,7 +110,7 @@ def _check_distinct(source: SourceText, ids: Sequence[str], paths: Sequence[tupl
         raise HierarchyError(f"{source.name}: every path must have its own id. Got {quoted(twice)} twice.")
 
 
-def _draft_of_paths(
+def draft_of_paths(
     source: SourceText,
     lines: Sequence[PathLine],
     paths: Sequence[tuple[str, ...]],
@@ -274,8 +274,8 @@ def _complete_epithet(name_of: dict[str, str]) -> None:
 
 # What a column of Darwin Core, a Catalogue of Life data package or iNaturalist's taxa.csv holds; the first one present counts.
 _ROLES = {
-    "id": ("taxonid", "id", "taxon_id"),
-    "parent": ("parentnameusageid", "parentid", "parent_id", "parent_taxon_id", "ancestry"),
+    "id": ("taxonid", "id", "taxon_id", "uid"),
+    "parent": ("parentnameusageid", "parentid", "parent_id", "parent_taxon_id", "parent_uid", "ancestry"),
     "accepted": ("acceptednameusageid", "acceptednameid"),
     "status": ("taxonomicstatus", "status"),
     "rank": ("taxonrank", "rank"),
@@ -295,7 +295,11 @@ def taxon_columns(header: Sequence[str]) -> dict[str, str] | None:
     plain = {re.sub(r"^\w+:", "", name.strip()).casefold(): name for name in reversed(header)}
     columns = {role: next((plain[c] for c in names if c in plain), "") for role, names in _ROLES.items()}
     by_parent = bool(columns["id"] and columns["parent"] and columns["name"])
-    return columns if by_parent and {"parentnameusageid", "parentid", "ancestry"} & plain.keys() else None
+    return (
+        columns
+        if by_parent and {"parentnameusageid", "parentid", "parent_uid", "ancestry"} & plain.keys()
+        else None
+    )
 
 
 def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[int, list[str]]]) -> Draft:
