@@ -392,7 +392,7 @@ def test_a_table_of_codes_in_a_txt(tmp_path: Path) -> None:
         "3;N;X;;A00\n4;T;X;;A00.0\n",
     ):
         path.write_text(text)
-        with pytest.raises(FormatError, match="the format must be told"):  # not a list of paths
+        with pytest.raises(FormatError, match="must say the format"):  # not a list of paths
             read_hierarchy(path)
     path.with_suffix(".xls").write_bytes(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + bytes(100))
     with pytest.raises(FormatError, match=r"Got an old Excel workbook\. Save it as \.xlsx or \.csv"):

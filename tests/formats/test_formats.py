@@ -128,7 +128,7 @@ def test_unclear_content_asks_for_the_format(tmp_path: Path) -> None:
     (tmp_path / "tree.txt").write_text("dog\nhouse cat\n")
     with pytest.raises(
         FormatError,
-        match=r"tree.txt: the format must be told by .*Pass format=.*one of json, csv.*--hierarchy-format indented",
+        match=r"tree.txt: .*must say the format.*Pass format=.*one of json, csv.*--hierarchy-format indented",
     ):
         read_hierarchy(tmp_path / "tree.txt")
     assert read_hierarchy(tmp_path / "tree.txt", "indented", flat=True).leaves == ("dog", "house cat")

@@ -267,7 +267,7 @@ def test_more_path_lists(tmp_path: Path) -> None:
         assert h.tops == ("Bacteria",)
     for table in ("parent;child\nx;y\n", "taxonID;name\n1;x\n"):
         (tmp_path / "table.txt").write_text(table)
-        with pytest.raises(FormatError, match=r"the format must be told|Got 'taxonID', 'name'"):
+        with pytest.raises(FormatError, match=r"must say the format|Got 'taxonID', 'name'"):
             read_hierarchy(tmp_path / "table.txt")
 
 
