@@ -202,7 +202,7 @@ def climb(log_q: Tensor, hierarchy: Hierarchy, threshold: float | Sequence[float
 def path_to_best_own(log_q: Tensor, hierarchy: Hierarchy) -> tuple[Tensor, Tensor]:
     """The path down to the inner node whose own output has the greatest mass, then the best leaf: (B, L), and their scores.
 
-    A node's own mass is what its children leave of its q*: "another of this group". The score of the leaf is log p / (p + o), p
+    A node's own mass is its q* minus that of its children: "another of this group". The score of the leaf is log p / (p + o), p
     its mass and o the greatest own mass, the root's included; that of the other nodes is log q* / 2, so that at a threshold t a
     group needs t^2: on classes left out of training, t asked more of groups than of classes. Trees and forests only.
     """

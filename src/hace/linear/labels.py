@@ -6,7 +6,7 @@ labels that may be coarse (:func:`class_weighted`).
 A coarse label, that of an inner node, says that the class is one of those below it. Where such labels are many, two things go
 wrong. The fine ones, which alone tell the classes of a group apart, are a small share of the mean, and the decay of the weights
 outweighs them. And labels at several levels of one branch are one-sided. Suppose half of a group's samples are labelled with a
-subgroup, and those of a class directly below the group with the group alone. The subgroup's samples push that class down and
+subgroup, and those of a class directly below the group with the group alone. Samples of the subgroup push the class down and
 nothing pushes it back up, because the group's samples might be the subgroup's.
 
 So coarse labels count no more in all than fine ones (:func:`balanced_weights`), and are not compared with classes whose samples

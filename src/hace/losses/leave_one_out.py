@@ -18,7 +18,7 @@ _TRIPLES = 1 << 24  # (sample, ancestor, output) triples held at once on a DAG
 
 
 class LeaveOneOutLoss(LabelLoss):
-    r"""For every ancestor s of a label y: without the branch that leads to y, the own output of s is to win.
+    r"""Hide the branch of each ancestor s that holds the label y, and train the own output of s to beat everything left.
 
     .. math:: u(z, y) = \sum_{s \text{ above } y} \Big(\operatorname{logsumexp}_{i \notin B(s, y)} z_i - z_s\Big)
 

@@ -242,10 +242,10 @@ class Evaluation:
             limit = guaranteed
             what = f"{false:.1%} of {self.guarantee.of} are false"
             low, high = share_interval(false * count, count)
-        missed = "not kept" if low > limit else "missed, by what chance explains,"
-        outcome = "kept" if false <= limit else missed
+        missed = "not kept here" if low > limit else "missed here, within sampling error"
+        outcome = "kept here" if false <= limit else missed
         bounds = f"95% interval {low:.1%} to {high:.1%}"
-        return f"The guarantee was {outcome} here: {what}, {bounds}; guaranteed: at most {limit:.1%}."
+        return f"The guarantee was {outcome}: {what}, {bounds}; guaranteed: at most {limit:.1%}."
 
     def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
         """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
