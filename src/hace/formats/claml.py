@@ -2,37 +2,20 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
-from xml.parsers import expat
 
 from hace.errors import FormatError
 from hace.formats.draft import Draft, SourceText, quoted
 from hace.formats.taxonomies import absent
+from hace.formats.xml_tags import parse_xml
 
-_DECLARATION = re.compile(r"\A\s*<\?xml[^>]*\?>")
 _PREFERRED = "preferred"  # the kind of the rubric that is the name
 
 
 def parse_claml(source: SourceText, *, language: str = "en") -> Draft:
     """Classes below their superclasses, named by the preferred rubric: in a language, where it is there in several."""
     reading = _Reading(source)
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = reading.check_doctype
-    parser.EntityDeclHandler = reading.refuse_entity
-    parser.StartElementHandler = partial(reading.open, parser)
-    parser.EndElementHandler = reading.close
-    parser.CharacterDataHandler = reading.text
-    try:
-        parser.Parse(_DECLARATION.sub("", source.text), True)
-    except UnicodeEncodeError as error:
-        raise FormatError(f"{source.name}: must be text. Got half a character at {error.start}.") from error
-    except expat.ExpatError as error:
-        raise FormatError(
-            f"{source.name}, line {error.lineno}: must be XML. Got an error: {expat.errors.messages[error.code]}."
-        ) from error
+    parse_xml(source, reading.open, reading.close, reading.text)
     if not reading.parents:
         raise FormatError(f"{source.name}: must have Class tags with a code. Got none.")
     source.problems.raise_any()
@@ -62,23 +45,13 @@ class _Reading:
         self._is_name = False
         self._language: str | None = None  # of the label that is open
 
-    def check_doctype(self, name: str, system: str | None, public: str | None, has_subset: int) -> None:
-        if has_subset:
-            raise FormatError(
-                f"{self.source.name}: the DOCTYPE must not define anything. Got definitions: leave them out."
-            )
-
-    def refuse_entity(self, *_: object) -> None:
-        raise FormatError(f"{self.source.name}: must not define entities. Got one: leave it out.")
-
-    def open(self, parser: Any, tag: str, attributes: Mapping[str, str]) -> None:
+    def open(self, line: int, tag: str, attributes: Mapping[str, str]) -> None:
+        """Take the start of a tag: codes of classes and of those above them, and which label is a name."""
         if tag == "Class":
             self._code = attributes.get("code", "").strip()
             if not self._code or self._code in self.parents:
                 what = "none" if not self._code else f"{quoted(self._code)} again"
-                self.source.problems.broken(
-                    parser.CurrentLineNumber, f"a Class must have a code of its own. Got {what}."
-                )
+                self.source.problems.broken(line, f"a Class must have a code of its own. Got {what}.")
             self.parents.setdefault(self._code, {})
             self.names.setdefault(self._code, {})
         elif tag == "SuperClass" and self._code:
@@ -89,6 +62,7 @@ class _Reading:
             self._language = attributes.get("xml:lang", "")
 
     def close(self, tag: str) -> None:
+        """Take the end of a tag."""
         if tag == "Class":
             self._code = ""
         elif tag == "Rubric":
@@ -97,6 +71,7 @@ class _Reading:
             self._language = None
 
     def text(self, characters: str) -> None:
+        """Take a piece of text: names alone."""
         if self._language is not None:
             names = self.names[self._code]
             names[self._language] = names.get(self._language, "") + characters

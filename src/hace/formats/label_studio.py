@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import partial
-from typing import Any
-from xml.parsers import expat
 from xml.sax.saxutils import quoteattr
 
 from hace.errors import FormatError, HierarchyError
 from hace.formats.draft import Draft, Places, SourceText, quoted
+from hace.formats.xml_tags import parse_xml
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import node_titles
 
@@ -27,27 +25,11 @@ _NO_XML = re.compile("[\0-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff\ud800-\udfff]")
 def parse_label_studio(source: SourceText, *, ids: str = "name") -> Draft:
     """The choices of the first Taxonomy of a configuration; ids are aliases where there are any, else values."""
     reading = _Configuration(source)
-    parser = expat.ParserCreate()
-    parser.StartDoctypeDeclHandler = reading.refuse_doctype
-    parser.StartElementHandler = partial(reading.open, parser)
-    parser.EndElementHandler = reading.close
-    try:
-        parser.Parse(_without_declaration(source.text), True)
-    except UnicodeEncodeError as error:
-        raise FormatError(f"{source.name}: must be text. Got half a character at {error.start}.") from error
-    except expat.ExpatError as error:
-        raise FormatError(
-            f"{source.name}, line {error.lineno}: must be XML. Got an error: {expat.errors.messages[error.code]}."
-        ) from error
+    parse_xml(source, reading.open, reading.close)
     if not len(reading.places):
         raise FormatError(f"{source.name}: must have a Taxonomy tag with Choice tags inside. Got none.")
     source.problems.raise_broken()
     return reading.places.draft(ids, source.problems)
-
-
-def _without_declaration(text: str) -> str:
-    """The document without <?xml ...?>, whose encoding is that of the bytes it was decoded from."""
-    return re.sub(r"\A\s*<\?xml[^>]*\?>", "", text)
 
 
 class _Configuration:
@@ -59,10 +41,8 @@ class _Configuration:
         self._open: list[int] = []  # choices from the top down
         self._depth = 0  # tags inside the Taxonomy; 0: outside
 
-    def refuse_doctype(self, *_: object) -> None:
-        raise FormatError(f"{self.source.name}: must not have a DOCTYPE. Got one: leave it out.")
-
-    def open(self, parser: Any, tag: str, attributes: Mapping[str, str]) -> None:
+    def open(self, line: int, tag: str, attributes: Mapping[str, str]) -> None:
+        """Take the start of a tag: a Choice is below the one it is in."""
         if tag == "Taxonomy" and not len(self.places):
             self._depth = 1
         elif self._depth:
@@ -71,12 +51,13 @@ class _Configuration:
             return
         value = attributes.get("value", "")
         if not value.strip():
-            self.source.problems.broken(parser.CurrentLineNumber, "a Choice must have a value. Got none.")
+            self.source.problems.broken(line, "a Choice must have a value. Got none.")
         below = self._open[-1] if self._open else -1
         id = attributes.get("alias")
-        self._open.append(self.places.add(value, below, parser.CurrentLineNumber, id))
+        self._open.append(self.places.add(value, below, line, id))
 
     def close(self, tag: str) -> None:
+        """Take the end of a tag."""
         if tag == "Choice" and self._open:
             self._open.pop()
         self._depth = max(0, self._depth - 1)
