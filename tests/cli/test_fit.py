@@ -72,6 +72,75 @@ def test_predict_takes_the_file(folder: Path, capsys: pytest.CaptureFixture[str]
     assert [row["answer"]["id"] for row in rows] == answers
 
 
+def answers_of(capsys: pytest.CaptureFixture[str], *words: str) -> list[str | None]:
+    """What `hace predict` answers."""
+    assert cli.main(["predict", *words, "--to", "jsonl"]) == 0
+    return [json.loads(line)["answer"]["id"] for line in capsys.readouterr().out.splitlines()]
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "parquet"])
+def test_predict_takes_tables_with_columns_in_any_order(
+    folder: Path, tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = table(NEW, TRUTH).assign(height=3.0, site=[f"site {i % 7}" for i in range(len(NEW))])
+    new = new[new.columns[::-1]]
+    later = tmp_path / f"later.{suffix}"
+    if suffix == "parquet":
+        new.to_parquet(later)
+    else:
+        new.to_csv(later, index=False, sep="\t" if suffix == "tsv" else ",")
+    model = str(folder / "birds.hace")
+    expected = hace.load(model).predict(NEW, None).answer.tolist()
+    assert answers_of(capsys, model, str(later)) == expected
+    assert len(answers_of(capsys, model, str(later), "--groups", "Site")) == 7
+    assert cli.main(["evaluate", model, "--samples", str(later), "--json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["metrics"]["leaves"]["top-1"] == pytest.approx((expected == TRUTH[:, 2]).mean())
+    assert cli.main(["next", model, str(later), "--budget", "3"]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    new.drop(columns="m1").to_csv(tmp_path / "less.csv", index=False)
+    assert cli.main(["predict", model, str(tmp_path / "less.csv")]) == 2
+    assert "less.csv must have the 8 columns of the training. Missing: 'm1'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("where", ["X", "layer", "obsm"])
+def test_predict_takes_cells_from_where_the_fit_took_them(
+    where: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    anndata = pytest.importorskip("anndata")
+    data = table()
+    x = data[[f"m{i}" for i in range(8)]].to_numpy(np.float32)
+    obs = pd.DataFrame({"cell_type": data.species.to_numpy()}, index=[f"cell {i}" for i in range(len(data))])
+    adata = anndata.AnnData(x if where == "X" else -x, obs=obs)
+    adata.layers["scaled"] = x
+    adata.obsm["pca"] = x
+    path = tmp_path / "cells.h5ad"
+    adata.write_h5ad(path)
+    options = {"X": [], "layer": ["--layer", "scaled"], "obsm": ["--obsm", "pca"]}[where]
+    model = str(tmp_path / "cells.hace")
+    assert cli.main(["fit", str(path), "--out", model, *options]) == 0
+    capsys.readouterr()
+    answers = answers_of(capsys, model, str(path))
+    right = np.mean(np.array(answers) == data.species.to_numpy())
+    assert right > 0.8
+    assert hace.load(model).predict(adata, None).answer.tolist() == answers
+    assert hace.load(model).evaluate(adata).values["leaves", "top-1"] == pytest.approx(right)
+    assert cli.main(["evaluate", model, "--samples", str(path), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["metrics"]["leaves"]["top-1"] == pytest.approx(right)
+
+
+def test_predict_takes_lists_as_the_fit_did(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    data = table()
+    texts = pd.DataFrame({"title": [f"the {name} number {i}" for i, name in enumerate(data.species)]})
+    texts.assign(species=data.species.to_numpy()).to_csv(tmp_path / "titles.csv", index=False)
+    texts.head(9).to_parquet(tmp_path / "new.parquet")
+    model = str(tmp_path / "titles.hace")
+    assert cli.main(["fit", str(tmp_path / "titles.csv"), "--model", "tfidf", "--out", model]) == 0
+    capsys.readouterr()
+    expected = hace.load(model).predict(texts.title.head(9).tolist(), None).answer.tolist()
+    assert answers_of(capsys, model, str(tmp_path / "new.parquet")) == expected
+
+
 def test_evaluate_and_calibrate_take_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, later = str(folder / "birds.hace"), str(folder / "later.csv")
     assert cli.main(["evaluate", model, "--samples", later, "--accuracy", "0.95", "--json"]) == 0

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import timm
 import torch
@@ -136,12 +137,18 @@ def test_every_way_to_name_images_says_the_same(place: Path, predicted: Callable
     assert alone[0]["answer"]["path"] == folder[3]["answer"]["path"]
     assert alone[0]["answer"]["probability"] == pytest.approx(folder[3]["answer"]["probability"], abs=1e-6)
     files = [Path(document["sample"]).relative_to(place) for document in folder]
-    for name, tab in (("list.csv", ","), ("list.TSV", "\t")):
-        lines = ["\ufeffnote" + tab + " Path ", *(f"x{tab}{file}" for file in files)]
+    for name, tab, column in (
+        ("list.csv", ",", " Path "),
+        ("list.TSV", "\t", " Path "),
+        ("shot.csv", ",", "Image"),
+    ):
+        lines = ["\ufeffnote" + tab + column, *(f"x{tab}{file}" for file in files)]
         (place / name).write_text("\r\n".join(lines) + "\r\n\r\n", encoding="utf-8")
         listed = predicted(place / name)
         assert [document["sample"] for document in listed] == [str(file) for file in files]
         assert [document["leaves"] for document in listed] == [document["leaves"] for document in folder]
+    pd.DataFrame({"note": 1, "file": map(str, files)}).to_parquet(place / "list.parquet")
+    assert [d["leaves"] for d in predicted(place / "list.parquet")] == [d["leaves"] for d in folder]
     several = predicted("--top-k=5", *(place / "images" / name for name in ("03.png", "more", "01.png")))
     names = [f"images/{name}.png" for name in ("03", "more/09", "more/10", "more/11", "01")]
     assert [d["sample"] for d in several] == [str(place / name) for name in names]

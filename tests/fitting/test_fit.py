@@ -223,7 +223,7 @@ def test_bad_data_are_refused_in_words(arguments: dict[str, Any], words: str) ->
 
 def test_new_data_must_have_the_features_of_the_training(tmp_path: Path) -> None:
     model = hace.fit(table(), quiet=True)
-    with pytest.raises(DataError, match=r"8 columns of the training\. 1 are missing: 'm2'"):
+    with pytest.raises(DataError, match=r"8 columns of the training\. Missing: 'm2'"):
         model.predict(table(NEW, TRUTH).drop(columns="m2"))
     with pytest.raises(DataError, match=r"New data must have 8 features, as in training\. Got 3"):
         model.predict(NEW[:, :3])

@@ -166,12 +166,12 @@ def calibrate_model(
 
     if samples is None:
         raise ConfigError(f"--samples must be given to calibrate {model}: it holds no samples.")
-    from hace.fitting.inputs import labelled_split
     from hace.fitting.model import is_fitted
+    from hace.fitting.new_samples import labelled_samples
     from hace.lab.runs.process import progress
 
     predictor = ExportedPredictor(model)
-    labelled = labelled_split(samples, predictor.hierarchy)
+    labelled = labelled_samples(predictor, samples)
     how |= _similarities(model, labelled, place, how)
     with progress("calibrate", "samples") as start:
         scored = predictor.labelled_scores(labelled, start)

@@ -69,7 +69,12 @@ COMMANDS = (
         "HACE_MAX_MEMORY, or the number of samples",
     ),
     Command("train", MAKE, "train a model end to end on images", "--batch-size or --workers"),
-    Command("predict", USE, "classify new images with a finished run", "--batch-size or --workers"),
+    Command(
+        "predict",
+        USE,
+        "answer for new photos, texts or tables, with a guarantee",
+        "--batch-size or --workers",
+    ),
     Command(
         "serve", USE, "try a model in the browser, or use it as an API", "--device, or the size of the model"
     ),

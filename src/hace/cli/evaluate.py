@@ -359,7 +359,7 @@ class Asked:
 
     def of_model(self, path: str) -> Given:
         """The model of a file, on labelled samples."""
-        from hace.fitting.inputs import labelled_split
+        from hace.fitting.new_samples import labelled_samples
         from hace.lab.serve.predictor import ExportedPredictor
         from hace.metrics import evaluate as evaluated
 
@@ -367,7 +367,7 @@ class Asked:
             raise ConfigError(f"{path} must come with --samples, and without --compare: it holds no samples.")
         predictor = ExportedPredictor(path, self.calibration)
         h = predictor.hierarchy
-        samples = labelled_split(self.samples.samples, h)
+        samples = labelled_samples(predictor, self.samples.samples)
         scores, outputs = predictor.labelled_scores(samples)
         forms: dict[str, Any] = {
             "labels": "nodes",

@@ -48,6 +48,7 @@ def next(
     keep_freed_memory()
     from hace.files.documents import write_rows
     from hace.files.writing import atomic_path, writing
+    from hace.fitting.new_samples import opened
     from hace.lab.runs.process import progress
     from hace.lab.serve.next_questions import next_questions
     from hace.lab.serve.predictor import Predictor, broken_message
@@ -64,7 +65,7 @@ def next(
                 path = stack.enter_context(atomic_path(out))
                 stream = stack.enter_context(path.open("w", encoding="utf-8", newline=""))
         predictor = Predictor.from_run(model, device=device, checkpoint=checkpoint)
-        given = predictor.inputs(list(pool), column)
+        given = opened(predictor, pool, column)
         step = stack.enter_context(progress("next", "samples"))(len(given), 0)
         about: dict[str, Any] = {"seed": seed, "batch_size": batch_size, "workers": workers, "step": step}
         beside = Path() if out is None else out.parent

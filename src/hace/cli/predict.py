@@ -54,26 +54,27 @@ def predict(
     batch_size: Annotated[int | None, more] = None,
     on: Device = Device(),
 ) -> None:
-    """Classify new images: the most probable classes of each, and an answer at the rank the model is sure of. Images stream in
-    batches, so a folder may hold any number.
+    """Answer for new samples: the most probable classes of each, and an answer at the rank the model is sure of. Samples stream
+    in batches, so a folder may hold any number of photos.
 
     Examples
+      hace predict photos.hace new-photos --accuracy 0.95
+      hace predict measurements.hace later.csv --accuracy 0.95 --out answers.csv
       hace predict runs/latest photo.jpg
       hace predict model.onnx *.jpg                                a file of hace export
-      hace predict runs/latest photos --threshold 0.9 --out answers.csv
       hace predict runs/latest photos --accuracy 0.95              after hace calibrate runs/latest
       hace predict runs/latest list.csv --threshold 0.95,0.9,0.8 --to jsonl
       hace predict runs/latest photos --subset species_of_bavaria.txt --level family
       hace predict runs/latest photos --checkpoint dinov2.safetensors
-      hace predict runs/latest features.npz
       hace predict runs/latest list.csv --groups burst             one answer per burst
       hace predict photos.hace new-photos --accuracy 0.95 --to label-studio --out tasks.json    pre-annotations
       hace predict photos.hace new-photos --to fiftyone --out labels.json
 
-    INPUTS are images, folders of images (at any depth), .csv or .tsv lists with a column path (relative to the list), or the
-    .json of MegaDetector or COCO beside its images, whose boxes are cropped. A run of `hace train` takes images; a run of `hace
-    probe` takes images, through the frozen model that `hace features` recorded, or features: a file (.npy, .npz, .safetensors,
-    .parquet) or a folder of `hace features`.
+    INPUTS are what the model was trained on, without labels. Photos: files, folders at any depth, lists (.csv, .tsv, .parquet)
+    with a column path, relative to the list, or the .json of MegaDetector or COCO beside its images, whose boxes are cropped.
+    Texts: a table, or the texts themselves. Numbers: a table with the columns of the training in any order, an .h5ad, a feature
+    file (.npy, .npz, .safetensors, .parquet) or a folder of `hace features`. A run of `hace probe` also takes photos, by the
+    frozen model that `hace features` recorded.
 
     The answer is the best class. With --threshold it is the deepest node that is probable enough, with --level the best node of
     that level. With --accuracy A it is at the rank that keeps a guarantee: at most 1 - A of new samples get a false answer
@@ -85,7 +86,7 @@ def predict(
 
     Args:
         run: Finished run of `hace probe` or `hace train`, or a file of `hace fit` or `hace export`.
-        inputs: Images, folders or lists of them; or features.
+        inputs: Photos, folders or lists of them; texts; or a table, cells or features.
         threshold: Answer the deepest node above a probability: 0.9, or one per level: 0.9,0.8.
         nodes: Answer with up to this many nodes, "the truth is under one of these", that together reach the threshold. For a
             guarantee: `hace calibrate --rule set --nodes 3`, then --accuracy.
@@ -104,6 +105,7 @@ def predict(
         prefix: Prefix of image paths in Label Studio, such as /data/local-files/?d=.
         batch_size: Images per batch (default: as in training).
     """
+    from hace.fitting.new_samples import opened
     from hace.lab.runs.process import keep_freed_memory, progress
     from hace.lab.serve.inputs import ImageList
     from hace.lab.serve.predictor import Predictor, broken_message
@@ -112,7 +114,7 @@ def predict(
 
     if not inputs:
         raise ConfigError(
-            "hace predict must have INPUTS: images, folders or lists of them, or features. Got none."
+            "hace predict must have INPUTS: photos, folders or lists of them, texts, a table or features. Got none."
         )
     form = to or form_of(out)
     device, workers = on.pick()
@@ -128,7 +130,7 @@ def predict(
         )
         say_guarantee(predictor, asked, form == "table" and out is None)
         about_boxes = {"confidence": min_confidence, "padding": padding, "all": boxes == "all"}
-        given = predictor.inputs(list(inputs), column, about_boxes, groups)
+        given = opened(predictor, inputs, column, about_boxes, groups)
         check_inputs(given, inputs, checkpoint)
         if isinstance(given, ImageList):
             _ = predictor.vision  # its model loads here, before the clock of the progress runs

@@ -71,8 +71,9 @@ def serve(
     require("--port", port, "from 0 to 65535", 0 <= port < 65536)
     os.environ.setdefault("HACE_MAX_MEMORY", "512M")  # an upload of more than 44 megapixels is refused
     with tempfile.TemporaryDirectory() as temporary:
+        from hace.fitting.new_samples import opened
         from hace.lab.serve.demo import train_demo
-        from hace.lab.serve.page import read_samples
+        from hace.lab.serve.page import first_samples
         from hace.lab.serve.predictor import Predictor
         from hace.lab.serve.server import is_local, listening, make_app, make_server
 
@@ -81,11 +82,12 @@ def serve(
         if run is None:
             print("training a small model on drawings of 65 creatures", file=sys.stderr, flush=True)
             model, buttons = train_demo(Path(temporary))
-            buttons = buttons if samples is None else read_samples(samples)
         else:
             model = Path(run)
-            buttons = sample_buttons(run, samples, data_root)
+            buttons = [] if samples is not None else own_samples(run, data_root)
         predictor = Predictor.from_run(model, checkpoint=checkpoint, device=device)
+        if samples is not None:
+            buttons = first_samples(opened(predictor, [str(samples)]))
         with listening(host, port) as sock:
             port = sock.getsockname()[1]
             hosts = ("127.0.0.1", "localhost", "[::1]", host) if local else None
@@ -102,13 +104,11 @@ def serve(
             make_server(app).run(sockets=[sock])
 
 
-def sample_buttons(run: str, samples: Path | None, data_root: Path | None) -> list[Sample]:
+def own_samples(run: str, data_root: Path | None) -> list[Sample]:
     """What the page offers to try at once; without the run's data, nothing."""
-    from hace.lab.serve.page import read_samples, run_samples
+    from hace.lab.serve.page import run_samples
     from hace.lab.serve.predictor import is_exported
 
-    if samples is not None:
-        return read_samples(samples)
     if is_exported(run):
         return []
     try:

@@ -18,6 +18,7 @@ from hace.hierarchy.names import composed, label_nodes
 
 HierarchyLike = Hierarchy | str | os.PathLike[str] | None
 LABEL_OPTION = "-o label_kind={}"  # how to say what labels are, for messages
+IMAGE_COLUMNS = ("path", "image", "image_path", "file", "filename", "file_name", "photo", "img")
 IMAGE_SUFFIXES = frozenset(".bmp .gif .heic .heif .hif .jpeg .jpg .pgm .png .ppm .tif .tiff .webp".split())
 GROUP_WORDS = frozenset(
     "batch burst camera donor individual location patient record recording sequence site subject".split()

@@ -170,6 +170,12 @@ class Parquet:
         for group in groups:
             check_memory(path, max(0, group.total_byte_size), "a row group", stored=stored)
 
+    @property
+    def holds_lists(self) -> bool:
+        """Whether a column has a list in each row, as features may."""
+        lists = ("list", "large_list", "fixed_size_list")
+        return any(str(kind).startswith(lists) for kind in self.types.values())
+
     def batches(self, columns: Sequence[str], size: int) -> Iterator[Any]:
         """Record batches of pyarrow with these columns, of at most `size` rows."""
         with damaged(self.path, "a parquet file"):

@@ -15,11 +15,13 @@ from functools import cache
 from typing import Any, TextIO
 
 from hace.errors import FormatError, printable
+from hace.files.arrays import Parquet
 from hace.files.reading import check_memory, decode, optional, read_bytes
 
 MAX_YAML = 1 << 20  # bytes; the parser takes seconds for a megabyte
 MAX_VALUES = 100_000  # of a YAML document, aliases written out
 _SHOWN = 200
+_ROWS = 65_536  # of a .parquet that are read at once
 
 _FORMULA = re.compile(r"\s*[=+\-@]|[\t\r]")
 _FLOAT = r"[-+]?((0|[1-9][0-9]*)?\.[0-9]+|(0|[1-9][0-9]*)\.?)([eE][-+]?[0-9]+)?$|[-+]?\.inf$|\.nan$"
@@ -188,9 +190,11 @@ def read_rows(
     """A table with a header: its columns, and of each row the line and the cells by column.
 
     Without a delimiter, tabs divide a .tsv; other files are divided by commas, or as spreadsheets of many countries write
-    them by semicolons, where the header has no comma.
+    them by semicolons, where the header has no comma. A .parquet file is read as if it had been such a table.
     """
     name = os.fsdecode(path)
+    if name.lower().endswith(".parquet"):
+        return _parquet_rows(path)
     text = decode(read_bytes(path), name, encoding)
     if delimiter is None:
         first = text.partition("\n")[0]
@@ -207,6 +211,13 @@ def read_rows(
             raise ragged(name, line, len(cells), len(header))
         rows.append((line, dict(zip(header, cells, strict=True))))
     return header, rows
+
+
+def _parquet_rows(path: str | os.PathLike[str]) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
+    table = Parquet(path)
+    rows = (row for batch in table.batches(table.names, _ROWS) for row in batch.to_pylist())
+    cells = ({name: "" if cell is None else str(cell) for name, cell in row.items()} for row in rows)
+    return table.names, list(enumerate(cells, 1))
 
 
 def ragged(name: str, line: int, cells: int, wanted: int) -> FormatError:

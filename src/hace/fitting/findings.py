@@ -53,6 +53,7 @@ class Findings(Config):
         examples: test samples with their answers.
         notes: what was decided about the data, and what is odd.
         path: the file that commands name.
+        layer: layer of an AnnData that the features are in; None: its X, or no AnnData.
         calibrated_on: the samples of a later calibration, on which the guarantees are then judged; "" where there was none.
     """
 
@@ -76,6 +77,7 @@ class Findings(Config):
     examples: tuple[dict[str, Any], ...] = ()
     notes: tuple[str, ...] = ()
     path: str = "model.hace"
+    layer: str | None = None
     calibrated_on: str = ""
 
     def lines(self) -> list[str]:

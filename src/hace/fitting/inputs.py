@@ -13,15 +13,13 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.data import Dataset, Features, Samples
+from hace.data import Dataset, Samples
 from hace.data.coco import is_coco, load_coco
-from hace.data.feature_files import feature_parts, feature_splits, read_feature_arrays
+from hace.data.feature_files import feature_splits, read_feature_arrays
 from hace.data.folders import load_folders
 from hace.data.label_studio import is_export, load_label_studio
 from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
-from hace.data.own_lists import Texts
-from hace.data.split import Split
-from hace.errors import ConfigError, DataError, FormatError, listed
+from hace.errors import ConfigError, DataError, FormatError
 from hace.files.arrays import Parquet
 from hace.files.documents import read_json, read_rows
 from hace.files.reading import max_memory, optional
@@ -82,6 +80,7 @@ class Given:
         source: where photos or texts come from.
         column: the column of texts, for new tables.
         standardised: whether columns are measurements in units of their own, to be standardised.
+        layer: layer of an AnnData that the features are in, or None.
         notes: what was decided, and what is odd, one sentence each.
     """
 
@@ -98,6 +97,7 @@ class Given:
     source: str = ""
     column: str | None = None
     standardised: bool = False
+    layer: str | None = None
     notes: tuple[str, ...] = ()
 
     def __len__(self) -> int:
@@ -185,11 +185,12 @@ def _labelled(given: Given) -> Given:
         )
         given = given.rows(labelled)
     if given.x is not None:
-        _check_finite(given)
+        check_finite(given)
     return replace(given, notes=tuple(notes))
 
 
-def _check_finite(given: Given) -> None:
+def check_finite(given: Given) -> None:
+    """Refuse features that are NaN or infinite."""
     x = given.x.data if hasattr(given.x, "tocsr") else given.x
     if isinstance(x, RowsOnDisk):
         _check_finite_rows(given)
@@ -214,7 +215,7 @@ def _check_finite_rows(given: Given) -> None:
     """The same for rows on disk, a part at a time."""
     for first in range(0, len(given), _AT_ONCE):
         part = slice(first, first + _AT_ONCE)
-        _check_finite(
+        check_finite(
             replace(given, x=np.asarray(given.x[part]), names=given.names[part], nodes=given.nodes[part])
         )
 
@@ -248,14 +249,15 @@ def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         data,
         labels.nodes,
         labels.hierarchy,
-        _numbered(data.shape[0]),
+        numbered(data.shape[0]),
         split=_of_samples(columns.split, data.shape[0], "split"),
         groups=_of_samples(columns.groups, data.shape[0], "groups"),
         notes=labels.notes,
     )
 
 
-def _numbered(count: int) -> list[str]:
+def numbered(count: int) -> list[str]:
+    """Names of rows without names."""
     return [f"row {i}" for i in range(count)]
 
 
@@ -282,36 +284,31 @@ def _of_samples(values: Any, samples: int, name: str) -> np.ndarray | None:
 # --- tables
 
 
-def _is_frame(data: Any) -> bool:
+def is_frame(data: Any) -> bool:
+    """Whether data are a DataFrame."""
     return hasattr(data, "columns") and (hasattr(data, "itertuples") or hasattr(data, "iter_rows"))
 
 
 def _read_frame(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     frame = data if hasattr(data, "itertuples") else data.to_pandas()
-    names = [str(i) for i in frame.index] if frame.index.dtype == object else _numbered(len(frame))
+    names = [str(i) for i in frame.index] if frame.index.dtype == object else numbered(len(frame))
     return _of_table(frame, y, hierarchy, columns, names)
 
 
-def _is_table_file(data: Any) -> bool:
+def is_table_file(data: Any) -> bool:
+    """Whether data are a file of a table, or of features as .parquet."""
     return isinstance(data, (str, Path)) and Path(data).suffix.lower() in TABLE_FILES
 
 
 def _read_table_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     path = Path(data)
-    if path.suffix.lower() == ".parquet" and _holds_lists(Parquet(path)):
+    if path.suffix.lower() == ".parquet" and Parquet(path).holds_lists:
         return _read_feature_file(path, y, hierarchy, columns)
-    frame = _frame_of(path)
-    return _of_table(frame, y, hierarchy, columns, _numbered(len(frame)), path)
+    frame = frame_of(path)
+    return _of_table(frame, y, hierarchy, columns, numbered(len(frame)), path)
 
 
-def _holds_lists(table: Parquet) -> bool:
-    """Whether features are a list in each row, as in a feature file."""
-    return any(
-        str(kind).startswith(("list", "large_list", "fixed_size_list")) for kind in table.types.values()
-    )
-
-
-def _frame_of(path: Path) -> Any:
+def frame_of(path: Path) -> Any:
     """The pandas DataFrame of a table file."""
     pd = optional("pandas", "Reading a table", "data")
     if path.suffix.lower() == ".parquet":
@@ -362,14 +359,15 @@ def _of_table(
         items=items,
         source=str(path or ""),
         column=roles.items if roles.kind == "texts" else None,
-        split=_column(frame, roles.split, len(frame), "split"),
-        groups=_column(frame, roles.groups, len(frame), "groups"),
+        split=column_of(frame, roles.split, len(frame), "split"),
+        groups=column_of(frame, roles.groups, len(frame), "groups"),
         standardised=roles.items is None,
         notes=(*roles.notes, *labels.notes, *notes),
     )
 
 
-def _column(frame: Any, values: Any, samples: int, name: str) -> np.ndarray | None:
+def column_of(frame: Any, values: Any, samples: int, name: str) -> np.ndarray | None:
+    """The entries of a column, or of an array that was given in its place; None where there is neither."""
     if not isinstance(values, str):
         return _of_samples(values, samples, name)
     column = frame[values]
@@ -515,7 +513,7 @@ def _read_words(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         None,
         labels.nodes,
         labels.hierarchy,
-        items if photos else _numbered(len(items)),
+        items if photos else numbered(len(items)),
         split=_of_samples(columns.split, len(items), "split"),
         groups=_of_samples(columns.groups or None, len(items), "groups"),
         items=[Path(item) for item in check_exist(Path(), items)] if photos else items,
@@ -526,7 +524,8 @@ def _read_words(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
 # --- cells
 
 
-def _is_cells(data: Any) -> bool:
+def is_cells(data: Any) -> bool:
+    """Whether data are an AnnData or its file."""
     path = isinstance(data, (str, Path)) and Path(data).suffix.lower() == ".h5ad"
     return path or type(data).__name__ == "AnnData"
 
@@ -557,92 +556,21 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         labels.hierarchy,
         [str(name) for name in adata.obs_names],
         features=feature_names(adata, columns.obsm),
-        split=_column(adata.obs, columns.split, adata.n_obs, "split"),
-        groups=_column(adata.obs, columns.groups, adata.n_obs, "groups"),
+        split=column_of(adata.obs, columns.split, adata.n_obs, "split"),
+        groups=column_of(adata.obs, columns.groups, adata.n_obs, "groups"),
+        layer=columns.layer,
         notes=labels.notes,
     )
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("AnnData or .h5ad", _is_cells, _read_cells),
+    Kind("AnnData or .h5ad", is_cells, _read_cells),
     Kind("a folder of photos", _is_folder, _read_folder),
     Kind("annotations of COCO or Label Studio (.json)", _is_annotations, _read_annotations),
-    Kind("a DataFrame", _is_frame, _read_frame),
-    Kind("a table (.csv, .tsv, .parquet)", _is_table_file, _read_table_file),
+    Kind("a DataFrame", is_frame, _read_frame),
+    Kind("a table (.csv, .tsv, .parquet)", is_table_file, _read_table_file),
     Kind("a feature file (.npz, .safetensors, .parquet)", _is_feature_file, _read_feature_file),
     Kind("an array of features", _is_array, _read_array),
     Kind("a list of photos or texts", _is_list_of_words, _read_words),
 )
 """What `hace.fit` takes, by how it looks; the first that fits reads it."""
-
-
-def labelled_split(path: str | Path, h: Hierarchy, columns: Columns | None = None) -> Split:
-    """Labelled samples of a file or folder, over the hierarchy of a model."""
-    given = read(path, None, h, columns)
-    place = np.array([h.index(node) for node in given.hierarchy.nodes])
-    nodes = place[given.nodes]
-    names = list(given.names)
-    groups = given.groups
-    if given.x is not None:
-        x = given.x.toarray() if hasattr(given.x, "tocsr") else np.asarray(given.x)
-        return Features(h, nodes, names, x.astype(np.float32), groups=groups)
-    if given.kind == "photos":
-        about: Any = {"boxes": given.boxes, "relative": given.boxes is not None}
-        return Samples(h, nodes, names, paths=given.items, groups=groups, **about)
-    return Texts(h, nodes, names, texts=list(given.items or ()), groups=groups)
-
-
-# --- new samples, without labels
-
-
-class Unlabelled(NamedTuple):
-    """New samples."""
-
-    x: Any
-    names: Sequence[str]
-    features: Sequence[str] | None = None
-
-
-def read_unlabelled(data: Any, wanted: Sequence[str] | None) -> Unlabelled:
-    """The features of new samples; ``wanted``: the columns of a table that the model knows, or None for all numbers."""
-    if _is_cells(data):
-        from hace.anndata import feature_names, features_of, read_cells
-
-        adata = read_cells(data) if isinstance(data, (str, Path)) else data
-        obsm = wanted[0].rpartition(":")[0] if wanted and wanted[0].rpartition(":")[0] in adata.obsm else None
-        x = features_of(adata, np.arange(adata.n_obs), None, obsm)
-        samples = Unlabelled(x, [str(name) for name in adata.obs_names], feature_names(adata, obsm))
-    elif _is_table_file(data):
-        samples = _frame_rows(_frame_of(Path(data)), wanted, Path(data).name)
-    elif _is_frame(data):
-        samples = _frame_rows(data if hasattr(data, "itertuples") else data.to_pandas(), wanted, "The table")
-    elif isinstance(data, (str, Path)):
-        parts = feature_parts(Path(data))
-        names = [
-            f"{part}/{i:06d}" if part else f"row {i}" for part, x in parts.items() for i in range(len(x))
-        ]
-        samples = Unlabelled(np.concatenate([np.asarray(x, np.float32) for x in parts.values()]), names)
-    else:
-        x = data.detach().cpu().numpy() if hasattr(data, "detach") else data
-        x = x if hasattr(x, "tocsr") else np.asarray(x)
-        if x.ndim == 1:
-            x = x[None]
-        if x.ndim != 2 or x.dtype.kind not in "biuf":
-            raise DataError(f"New data must be numbers (M, d). Got {x.dtype} {x.shape}.")
-        samples = Unlabelled(x, _numbered(x.shape[0]))
-    none = np.zeros(len(samples.names), dtype=np.int64)
-    _check_finite(Given("new", samples.x, none, Hierarchy.flat(["a", "b"]), samples.names, samples.features))
-    return samples
-
-
-def _frame_rows(frame: Any, wanted: Sequence[str] | None, source: str) -> Unlabelled:
-    frame.columns = [str(name) for name in frame.columns]
-    if wanted is None:
-        wanted = [name for name in frame.columns if frame[name].dtype.kind in "biuf"]
-    missing = [name for name in wanted if name not in frame.columns]
-    if missing:
-        raise DataError(
-            f"{source} must have the {len(wanted):,} columns of the training. {len(missing):,} are missing: {listed(missing)}."
-        )
-    names = [str(i) for i in frame.index] if frame.index.dtype == object else _numbered(len(frame))
-    return Unlabelled(tables.numbers(frame, wanted, source)[0], names, wanted)

@@ -26,13 +26,14 @@ from hace.decisions.check import Check
 from hace.decisions.decisions import Decisions
 from hace.decisions.node_sets import common_ancestors
 from hace.decisions.rules import top_k
-from hace.errors import ConfigError, DataError, FormatError, HaceError, listed
+from hace.errors import ConfigError, DataError, FormatError, HaceError
 from hace.files.reading import optional
 from hace.files.weights import read_safetensors
 from hace.fitting import inputs
 from hace.fitting.encoding import PHOTOS, Encoder, document_parts, encoded, encoder_of
 from hace.fitting.evaluation import ACCURACY, rank_names
 from hace.fitting.findings import Findings
+from hace.fitting.new_samples import aligned, columns_for, new_features
 from hace.hierarchy import Hierarchy
 from hace.linear.estimator import HACEClassifier
 from hace.linear.model_files import DOCUMENT, parse_document, write_tensors
@@ -191,13 +192,14 @@ class Model:
         self, data: Any, y: Any = None, *, label: str | Sequence[str] | None = None, **options: Any
     ) -> Evaluation:
         """All metrics on other labelled data; options as of :func:`hace.evaluate`."""
-        given = inputs.read(data, y, self.hierarchy, inputs.Columns(label=label, features=self.feature_names))
+        known = self.feature_names
+        given = inputs.read(data, y, self.hierarchy, columns_for(data, known, self.findings.layer, label))
         if given.x is None:
             if self.encoder is None:
                 raise ConfigError(f"New data must be features, as in training. Got {given.kind}.")
             given = encoded(given, self.encoder)
         nodes = _same_nodes(given.nodes, given.hierarchy, self.hierarchy)
-        x = aligned(given.x, given.features, self.feature_names, self.classifier.n_features_in_)
+        x = aligned(given.x, given.features, known, self.classifier.n_features_in_)
         with _names_compared():
             log_q = self.classifier.predict_node_log_proba(x)
         forms: dict[str, Any] = {"kind": "node_log_probs", "labels": "nodes", "groups": given.groups}
@@ -205,7 +207,8 @@ class Model:
 
     def features(self, new: Any) -> tuple[Any, list[str], dict[int, str]]:
         """The features of new samples that can be read, what all are called, and why some cannot be read, by their place."""
-        return new_features(new, self.encoder, self.feature_names, self.classifier.n_features_in_)
+        width, layer = self.classifier.n_features_in_, self.findings.layer
+        return new_features(new, self.encoder, self.feature_names, width, layer)
 
     def similarity(self, new: Any) -> np.ndarray:
         """(M,) how near new samples are to the training samples: the cosine to the nearest one, for all that can be read.
@@ -259,40 +262,6 @@ class Model:
                 name: torch.from_numpy(v.astype(np.int64)) for name, v in zip(_TESTED, columns, strict=True)
             }
         write_tensors(tensors, document, Path(path))
-
-
-def new_features(
-    new: Any, encoder: Encoder | None, known: Sequence[str] | None, width: int
-) -> tuple[Any, list[str], dict[int, str]]:
-    """The features of new samples that can be read, what all are called, and why some cannot be read, by their place.
-
-    Args:
-        new: samples in any form that `hace.fit` takes, labels not needed.
-        encoder: what makes features of photos or texts; None: new data are features.
-        known: the names of the features in training; None where they have none.
-        width: how many features there were.
-    """
-    if encoder is not None:
-        x, names, broken = encoder(new)
-        return x, names, {place: reason for place, _, reason in broken}
-    samples = inputs.read_unlabelled(new, None if known is None else list(known))
-    return aligned(samples.x, samples.features, known, width), list(samples.names), {}
-
-
-def aligned(x: Any, names: Sequence[str] | None, known: Sequence[str] | None, width: int) -> Any:
-    """Features in the order of the training."""
-    if known is not None and names is not None and list(names) != list(known):
-        place = {name: i for i, name in enumerate(names)}
-        missing = [name for name in known if name not in place]
-        if missing:
-            raise DataError(
-                f"New data must have the {len(known):,} features of the training. {len(missing):,} are missing: "
-                f"{listed(missing)}."
-            )
-        x = x[:, [place[name] for name in known]]
-    if x.shape[1] != width:
-        raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
-    return x
 
 
 @contextmanager

@@ -19,7 +19,8 @@ from hace.fitting import encoding
 from hace.fitting.choice import cache_of_choices, choose
 from hace.fitting.inputs import Columns, Given, check_enough, in_memory, read
 from hace.fitting.large import bounded, sample_of, some
-from hace.fitting.model import Model, Tested, new_features
+from hace.fitting.model import Model, Tested
+from hace.fitting.new_samples import new_features
 from hace.fitting.place_of_use import split_for
 from hace.fitting.progress import Display
 from hace.fitting.splits import split_samples

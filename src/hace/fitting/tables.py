@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hace.data.loading import GROUP_WORDS, IMAGE_SUFFIXES
+from hace.data.loading import GROUP_WORDS, IMAGE_COLUMNS, IMAGE_SUFFIXES
 from hace.data.split import SPLIT_NAMES
 from hace.errors import ConfigError, DataError, listed, nearest
 
@@ -50,7 +50,6 @@ RANKS: tuple[tuple[str, ...], ...] = (
     ("domain", "intent"),
     ("scenario", "intent"),
 )
-IMAGES = ("path", "image", "image_path", "file", "filename", "file_name", "photo", "img")
 TEXTS = (
     "text",
     "title",
@@ -101,7 +100,11 @@ def roles_of(frame: Any, columns: Columns, hierarchy: Any, *, labelled: bool, so
     known = {name.casefold(): name for name in names}
     notes: list[str] = []
     label = [] if labelled else _labels(known, columns, hierarchy, source)
-    split = _named(columns.split, known, "split", source) if columns.split is not None else known.get("split")
+    split = (
+        column_named(columns.split, known, "split", source)
+        if columns.split is not None
+        else known.get("split")
+    )
     if split is not None and columns.split is None and not _holds_splits(frame[split]):
         split = None
     groups = _groups(frame, known, columns, source, notes)
@@ -119,10 +122,10 @@ def _items(
     for option, kind in (("image", "photos"), ("text", "texts")):
         chosen = getattr(columns, option)
         if chosen is not None:
-            return _named(chosen, known, option, source), kind
+            return column_named(chosen, known, option, source), kind
     if columns.features is not None:
         return None, "table"
-    photos = [name for name in left if name.casefold() in IMAGES and _holds_images(frame[name])]
+    photos = [name for name in left if name.casefold() in IMAGE_COLUMNS and _holds_images(frame[name])]
     if photos:
         return photos[0], "photos"
     texts = [name for name in left if _holds_texts(frame[name], name)]
@@ -158,7 +161,7 @@ def _holds_texts(column: Any, name: str) -> bool:
     return name.casefold() in TEXTS[:-1] or bool(several and words.nunique() > len(words) / 2)
 
 
-def _named(value: Any, known: dict[str, str], option: str, source: str) -> Any:
+def column_named(value: Any, known: dict[str, str], option: str, source: str) -> Any:
     """A column by its name in any case; arrays as they are."""
     if not isinstance(value, str):
         return value
@@ -174,7 +177,7 @@ def _labels(known: dict[str, str], columns: Columns, hierarchy: Any, source: str
     """The columns of labels, from the top rank down."""
     if columns.label is not None:
         given = [columns.label] if isinstance(columns.label, str) else list(columns.label)
-        return [_named(name, known, "label", source) for name in given]
+        return [column_named(name, known, "label", source) for name in given]
     single = [known[name] for name in LABELS if name in known]
     ranks = max(([known[name] for name in family if name in known] for family in RANKS), key=len)
     if len(ranks) > 1 and hierarchy is None:
@@ -200,7 +203,7 @@ def _groups(frame: Any, known: dict[str, str], columns: Columns, source: str, no
     if columns.groups is False:
         return None
     if columns.groups is not None:
-        return _named(columns.groups, known, "groups", source)
+        return column_named(columns.groups, known, "groups", source)
     for word, name in known.items():
         stem = word.removesuffix("_id").removesuffix("id").removesuffix("s").strip("_ ")
         if (
@@ -220,7 +223,7 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     """The columns of numbers among those that are left."""
     if columns.features is not None:
         known = {str(name).casefold(): str(name) for name in frame.columns}
-        return [_named(name, known, "columns", source) for name in columns.features]
+        return [column_named(name, known, "columns", source) for name in columns.features]
     numeric_columns = []
     skipped = []
     for name in left:

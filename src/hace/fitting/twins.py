@@ -209,9 +209,9 @@ def _copies_in_training(split: Any, place: IntArray) -> list[str]:
         own = names == part
         twins = int((own & trained).sum())
         if twins:
-            what = "guarantees calibrated" if part == CALIBRATION else "accuracy"
+            what = "guarantees flatter" if part == CALIBRATION else "accuracy flatters"
             said.append(
-                f"{twins:,} of your {own.sum():,} {part} samples have one in training, so {what} on them flatters the model"
+                f"{twins:,} of your {own.sum():,} {part} samples have one in training, so {what} the model"
             )
     return said
 

@@ -94,6 +94,7 @@ def findings_of(
         broken=broken,
         new=None if accuracy is None else _something_new(asked, choice, accuracy, seed),
         examples=_examples(training, clf, accuracy, seed),
+        layer=given.layer,
         notes=(*given.notes, *parts.notes, *(() if likeness is None else (likeness.note,))),
     )
 

@@ -21,9 +21,10 @@ from hace.data.batches import Attempts
 from hace.data.camera_traps import Box, numbered, read_detections
 from hace.data.coco import is_coco, read_annotations
 from hace.data.feature_files import feature_groups, feature_parts
-from hace.data.loading import group_column, image_files
+from hace.data.loading import IMAGE_COLUMNS, group_column, image_files
 from hace.data.own_lists import text_rows
 from hace.errors import ConfigError, DataError, FormatError, nearest
+from hace.files.arrays import Parquet
 from hace.files.documents import read_json, read_rows
 from hace.files.reading import as_rgb, optional, read_image
 from hace.lab.features.store import MANIFEST, FeatureStore
@@ -141,11 +142,16 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
     texts: list[str] = []
     for item in map(str, items):
         path = Path(item) if len(item) < _LONGEST_PATH else None
-        if path is not None and (path.suffix.lower() in FEATURES or (path / MANIFEST).is_file()):
+        listed = path is not None and _is_list(path, (column or "text",))
+        if (
+            path is not None
+            and not listed
+            and (path.suffix.lower() in FEATURES or (path / MANIFEST).is_file())
+        ):
             inputs = read_inputs(path)
             assert isinstance(inputs, FeatureRows)
             return inputs
-        if path is not None and path.suffix.lower() in _LISTS:
+        if path is not None and listed:
             texts += [row[column or "text"].strip() for _, row in text_rows(path, column or "text")]
         else:
             texts.append(item)
@@ -155,9 +161,9 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
 def read_inputs(
     path: str | Path, boxes: Mapping[str, Any] | None = None, groups: str | None = None
 ) -> ImageList | FeatureRows:
-    """The samples at a path: an image or a folder of images, a .csv or .tsv list with a column "path", a .json of MegaDetector
-    or COCO, whose ``boxes`` say how to crop, a file of features, or a folder of `hace features`. ``groups``: the column that
-    names them.
+    """The samples at a path: an image or a folder of images, a list (.csv, .tsv, .parquet) with a column "path", a .json
+    of MegaDetector or COCO, whose ``boxes`` say how to crop, a file of features, or a folder of `hace features`; ``groups`` is
+    the column that names them.
     """
     path = Path(path)
     if (path / MANIFEST).is_file():
@@ -171,7 +177,7 @@ def read_inputs(
         raise FormatError(
             f"{path} does not exist. Give an image, a folder, a CSV list with a column path, or features."
         )
-    if path.suffix.lower() in _LISTS:
+    if _is_list(path, IMAGE_COLUMNS):
         return _list(path, groups)
     if path.suffix.lower() == ".json":
         return _detected(path, **(boxes or {}))
@@ -181,6 +187,18 @@ def read_inputs(
         grouped = None if groups is None else feature_groups(path, groups, list(dict(parts)))
         return FeatureRows(rows, None, grouped)
     return ImageList([str(path)], [path])
+
+
+def _is_list(path: Path, columns: Sequence[str]) -> bool:
+    """Whether a file lists samples, one per row: a table of text, or a .parquet with one of these columns."""
+    if path.suffix.lower() != ".parquet":
+        return path.suffix.lower() in _LISTS
+    if not path.is_file():
+        return False
+    table = Parquet(path)
+    return not table.holds_lists and any(
+        name.casefold() in map(str.casefold, columns) for name in table.names
+    )
 
 
 def as_inputs(
@@ -253,13 +271,14 @@ def _list(path: Path, groups: str | None = None) -> ImageList:
     """The images of a list, and the column of their groups; other columns do not matter."""
     header, rows = read_rows(path)
     known = {name.casefold(): name for name in header}
-    if "path" not in known:
+    images = next((known[name] for name in IMAGE_COLUMNS if name in known), None)
+    if images is None:
         raise FormatError(
             f"{path} must have a header with the column 'path'. Its first line has {', '.join(known) or 'nothing'}."
             f"{nearest('path', known)}"
         )
     column = None if groups is None else group_column(header, groups, str(path))
-    names = [row[known["path"]].strip() for _, row in rows]
+    names = [row[images].strip() for _, row in rows]
     if "" in names:
         raise FormatError(f"{path}, line {rows[names.index('')][0]}: there is no path.")
     if not names:

@@ -22,7 +22,7 @@ from hace.files.writing import atomic_folder
 from hace.hierarchy import Hierarchy
 from hace.lab.runs.result import ScoreView
 from hace.lab.serve.export import prepare, write_export
-from hace.lab.serve.inputs import FeatureRows, read_inputs
+from hace.lab.serve.inputs import FeatureRows, ImageList, TextList, read_inputs
 from hace.lab.serve.predictor import Predictor
 from hace.lab.serve.rescore import rescored
 
@@ -125,8 +125,14 @@ def some_samples(split: Any) -> list[Sample]:
 
 
 def read_samples(path: str | Path) -> list[Sample]:
-    """The first samples at a path that `hace predict` takes, with their file names alone."""
-    given = read_inputs(path)
+    """The first samples at a path of photos or features, with their file names alone."""
+    return first_samples(read_inputs(path))
+
+
+def first_samples(given: ImageList | FeatureRows) -> list[Sample]:
+    """The first samples of those that `hace predict` opened, with their file names alone."""
+    if isinstance(given, TextList):
+        raise ConfigError("Samples must be photos or features. Got texts: type them on the page.")
     if isinstance(given, FeatureRows):
         names, x = given.parts[0]
         return [Sample(Path(name).name, "", x[i].tolist()) for i, name in enumerate(names[:SHOWN])]

@@ -549,6 +549,11 @@ class Predictor:
         return None
 
     @property
+    def layer(self) -> str | None:
+        """The layer of an AnnData that the features are in; None: its X."""
+        return None
+
+    @property
     def width(self) -> int:
         """The number of features, for models that take them."""
         assert not isinstance(self.model, Trained)
@@ -644,6 +649,11 @@ class ExportedPredictor(Predictor):
     def feature_names(self) -> list[str] | None:
         """The names of the features, in order; None where they have none."""
         return (self.document.get("estimator") or {}).get("feature_names")
+
+    @property
+    def layer(self) -> str | None:
+        """The layer of an AnnData that the features are in; None: its X."""
+        return (self.document.get("fit") or {}).get("layer")
 
     @property
     def width(self) -> int:
