@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,9 @@ CONFIDENCE = 0.9  # of guarantees about answers, which hold with a probability
 _MATCHED = (
     "{:,} of {:,} calibration samples were drawn to have the class frequencies of the new samples: guarantees hold if, "
     "within each class, new samples look like the calibration samples."
+)
+_OUTSIDE = (
+    "{:,} samples of classes outside the subset were left out: guarantees are about samples of its classes."
 )
 _FITTING = 3  # one of so many calibration samples fits the temperature
 
@@ -274,51 +277,37 @@ def calibrate_scores(
     _check_together(groups, group_share, pool, by, frequencies, kinds)
     kinds = kinds if by is None else ("samples",)
     given = Scores(scores, hierarchy, kind, outputs).checked()
-    truth = given.truths(truth, "nodes")
+    nodes_of_truth = given.truths(truth, "nodes")
     near = _similarities(similarity, new_similarity, len(given), groups, pool)
-    outside = 0
-    if subset is not None:
-        inside = inside_subset(hierarchy, subset, truth)
-        outside = int((~inside).sum())
-        near = None if near is None else near[inside]
-    given, truth, groups = calibration_samples(given, truth, groups, pool, subset)
-    fits = np.zeros(len(truth), dtype=bool)
+    samples, outside = _as_used(given, nodes_of_truth, groups, near, pool, subset)
     if temperature is None and given.kind in INDEPENDENT:
         temperature = 1.0  # a threshold is calibrated on such scores as they are
+    fits = np.zeros(len(samples.truth), dtype=bool)
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
-        temperature, fits = temperature_of_part(given, truth, groups, _FITTING, rng)
-    rest = given[~fits].cooled(temperature).weighted(prior)
-    truths = truth[~fits]
-    near = None if near is None else near[~fits]
-    units = None if groups is None else groups[~fits]
-    notes = ()
+        temperature, fits = temperature_of_part(samples.scores, samples.truth, samples.groups, _FITTING, rng)
+    rest = samples.take(~fits)
+    rest = replace(rest, scores=rest.scores.cooled(temperature).weighted(prior))
+    notes = []
     if frequencies is not None:
-        rows = _matching(frequencies, rest, truths, temperature, kind, subset, prior, seed)
-        notes = (_MATCHED.format(len(rows), len(truths)),)
-        rest = rest[rows]
-        truths = truths[rows]
-        near = None if near is None else near[rows]
+        rows = _matching(frequencies, rest, temperature, kind, subset, prior, seed)
+        notes.append(_MATCHED.format(len(rows), len(rest.truth)))
+        rest = rest.take(rows)
     if new_similarity is not None:
-        assert near is not None
-        like = samples_like(near, np.asarray(new_similarity, dtype=np.float64), seed)
-        notes = (*notes, like.note)
-        rest = rest[like.rows]
-        truths = truths[like.rows]
-        near = near[like.rows]
-    seen = Profile.of(
-        rest.data, hierarchy, similarity=near, groups=units, kind=rest.kind, outputs=rest.outputs
-    )
+        assert rest.near is not None
+        like = samples_like(rest.near, np.asarray(new_similarity, dtype=np.float64), seed)
+        notes.append(like.note)
+        rest = rest.take(like.rows)
+    if outside:
+        notes.append(_OUTSIDE.format(outside))
     try:
         thresholds, missing = _thresholds(
             rest,
-            truths,
             accuracies,
             kinds,
             confidence,
             rule=rule,
             nodes=nodes,
-            groups=units,
             group_share=group_share,
             **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),
             **({"by": by} if by is not None else {}),
@@ -327,31 +316,74 @@ def calibrate_scores(
         if not fits.any():
             raise
         spent = (
-            f"Of the {len(truth):,} calibration samples {fits.sum():,} fit the temperature. All support guarantees if it is "
+            f"Of the {len(fits):,} calibration samples {fits.sum():,} fit the temperature. All support guarantees if it is "
             "given: --temperature T (temperature=T), fitted on other samples or 1."
         )
         raise DataError([*error.problems, spent]) from error
-    if outside:
-        notes = (
-            *notes,
-            f"{outside:,} samples of classes outside the subset were left out: guarantees are about samples of its classes.",
-        )
+    seen = Profile.of(
+        rest.scores.data,
+        hierarchy,
+        similarity=rest.near,
+        groups=rest.groups,
+        kind=rest.scores.kind,
+        outputs=rest.scores.outputs,
+    )
     return Calibration(
         temperature=float(temperature),
         thresholds=thresholds,
         split=split,
-        samples=len(rest),
+        samples=len(rest.truth),
         temperature_samples=int(fits.sum()),
-        outputs=rest.outputs,
+        outputs=rest.scores.outputs,
         hierarchy=hierarchy.fingerprint,
-        notes=notes,
+        notes=tuple(notes),
         missing=missing,
         pool=pool,
         subset=None if subset is None else tuple(subset),
         prior=None if prior is None else dict(prior),
         profile=seen.to_dict(),
-        right=right_share(_best_is_right(rest, truths), units),
+        right=right_share(_best_is_right(rest.scores, rest.truth), rest.groups),
     )
+
+
+@dataclass(frozen=True, eq=False)
+class _Samples:
+    """Calibration samples with what is known of each.
+
+    Attributes:
+        scores: their scores.
+        truth: (S,) node indices of their truths.
+        groups: (S,) the name of each one's group; None: guarantees are about samples.
+        near: (S,) how near each one is to the training samples, where that is known.
+    """
+
+    scores: Scores
+    truth: np.ndarray
+    groups: np.ndarray | None
+    near: np.ndarray | None
+
+    def take(self, rows: np.ndarray) -> _Samples:
+        """Some of them: a mask, or their places."""
+        groups = None if self.groups is None else self.groups[rows]
+        near = None if self.near is None else self.near[rows]
+        return _Samples(self.scores[rows], self.truth[rows], groups, near)
+
+
+def _as_used(
+    scores: Scores,
+    truth: np.ndarray,
+    groups: Sequence[Any] | np.ndarray | None,
+    near: np.ndarray | None,
+    pool: str | None,
+    subset: Sequence[str] | None,
+) -> tuple[_Samples, int]:
+    """The samples as answers will be given to them, and how many are left out: those of classes outside the subset."""
+    outside = 0
+    if subset is not None:
+        inside = inside_subset(scores.hierarchy, subset, truth)
+        outside = int((~inside).sum())
+        near = None if near is None else near[inside]
+    return _Samples(*calibration_samples(scores, truth, groups, pool, subset), near), outside
 
 
 def _check_together(
@@ -401,8 +433,7 @@ def _best_is_right(scores: Scores, truth: np.ndarray) -> np.ndarray:
 
 def _matching(
     frequencies: Any,
-    scores: Scores,
-    truth: np.ndarray,
+    samples: _Samples,
     temperature: float,
     kind: str,
     subset: Sequence[str] | None,
@@ -410,19 +441,20 @@ def _matching(
     seed: int,
 ) -> np.ndarray:
     """The rows of calibration samples that match class frequencies, given or estimated from new scores."""
+    scores = samples.scores
     h = scores.hierarchy
     shares = np.asarray(frequencies, dtype=np.float64)
     if shares.ndim == 2:
         new = Scores(frequencies, h, kind, scores.outputs).checked()
         if subset is not None:
             new = new.restricted(subset_mask(h, subset))
-        shares = estimate_frequencies(new.cooled(temperature).weighted(prior), scores, truth)
+        shares = estimate_frequencies(new.cooled(temperature).weighted(prior), scores, samples.truth)
     if shares.shape != (h.num_leaves,):
         raise DataError(
             f"frequencies must be {h.num_leaves} shares, one for each class, or scores of new samples. Got shape "
             f"{shares.shape}."
         )
-    return matching_rows(class_labels(h, truth), shares, seed)
+    return matching_rows(class_labels(h, samples.truth), shares, seed)
 
 
 def _several(given: Any) -> tuple[Any, ...] | None:
@@ -506,8 +538,7 @@ def fitted_temperature(scores: Scores, truth: np.ndarray, samples: int) -> float
 
 
 def _thresholds(
-    scores: Scores,
-    truth: np.ndarray,
+    samples: _Samples,
     accuracies: tuple[float, ...] | None,
     kinds: tuple[str, ...] | None,
     confidence: float | None,
@@ -516,6 +547,7 @@ def _thresholds(
     """The guarantees that can be made, and why others cannot; what was asked for by name must be possible."""
     made = []
     missing = []
+    scores = samples.scores
     for of in kinds or GUARANTEES:
         for accuracy in accuracies or ACCURACIES:
             sure = CONFIDENCE if confidence is None and of == "answers" else confidence
@@ -523,11 +555,12 @@ def _thresholds(
                 made.append(
                     guaranteed_threshold(
                         scores.data,
-                        truth,
+                        samples.truth,
                         scores.hierarchy,
                         accuracy,
                         sure,
                         of,
+                        groups=samples.groups,
                         labels="nodes",
                         kind=scores.kind,
                         outputs=scores.outputs,
