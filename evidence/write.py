@@ -235,7 +235,10 @@ def read_quotes() -> dict[str, dict[str, Any]]:
 
 
 def quote(name: str, quotes: dict[str, dict[str, Any]]) -> str:
-    """The text of a quote: `show` with {columns} replaced by those of the one row of `from` that `where` describes."""
+    """The text of a quote: `show` with {columns} replaced by those of the one row of `from` that `where` describes.
+
+    {column~1} is for sentences: rounded to one decimal, without the sign.
+    """
     if name not in quotes:
         raise SystemExit(f"quotes.toml must have {name!r}. Got {', '.join(map(repr, quotes))}.")
     wanted = quotes[name]
@@ -254,7 +257,11 @@ def quote(name: str, quotes: dict[str, dict[str, Any]]) -> str:
         )
     if len(rows) != 1:
         raise SystemExit(f"The quote {name!r} must match one row of {wanted['from']}. Got {len(rows)}.")
-    return re.sub(r"{([^}]+)}", lambda column: rows[0][column[1]], wanted["show"])
+    return re.sub(r"{([^}~]+)(?:~(\d))?}", lambda part: _rounded(rows[0][part[1]], part[2]), wanted["show"])
+
+
+def _rounded(value: str, decimals: str | None) -> str:
+    return value if decimals is None else f"{abs(float(value)):.{decimals}f}"
 
 
 def withheld(study: str) -> set[tuple[str, str, str]]:

@@ -121,7 +121,7 @@ def test_quotes_are_replaced_in_their_places() -> None:
 def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write, "RESULTS", tmp_path)
     (tmp_path / "e.csv").write_text(
-        "method,labels,low\ncross-entropy,all,1\ncross-entropy,few,2\n", encoding="utf-8"
+        "method,labels,low\ncross-entropy,all,1\ncross-entropy,few,2\nHACE,worse,-0.26\n", encoding="utf-8"
     )
     known = {
         "few": {
@@ -130,8 +130,10 @@ def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.M
             "show": "{low} points",
         },
         "both": {"from": "e.csv", "where": {"method": "cross-entropy"}, "show": "{low}"},
+        "round": {"from": "e.csv", "where": {"labels": "worse"}, "show": "{low~1} points"},
     }
     assert write.quote("few", known) == "2 points"
+    assert write.quote("round", known) == "0.3 points"
     with pytest.raises(SystemExit, match=r"one row of e\.csv\. Got 2"):
         write.quote("both", known)
     with pytest.raises(SystemExit, match="'none'"):
