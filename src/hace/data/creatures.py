@@ -105,7 +105,7 @@ def write_creatures(
 ) -> Path:
     """Write photos to folders named after realm, group, family and species, and photos.csv, which lists them.
 
-    Photos known only to their family are in the family's folder. What is there already is not drawn again.
+    Photos labelled only to family are in the family's folder. What is there already is not drawn again.
 
     Args:
         folder: A folder; it is made where there is none.

@@ -13,6 +13,7 @@ from hace.metrics.intervals import Interval, headline_columns, interval, paired_
 
 METRICS = ("top-1", "top-5", "severity", "HD@1")
 COMPARED = ("top-1", "severity")
+LEVELS_OFF = "levels off"  # what tables call the severity
 _SHOWN_CLASSES = 4
 
 
@@ -81,7 +82,7 @@ class ProbeTable:
 
     def text(self) -> str:
         """For a terminal."""
-        lines = [["loss", "top-1", "top-5", "severity"]]
+        lines = [["loss", "top-1", "top-5", LEVELS_OFF]]
         for row in self.rows:
             if row.metrics:
                 top1, top5, severity = (row.metrics[name] for name in ("top-1", "top-5", "severity"))
@@ -93,7 +94,7 @@ class ProbeTable:
         text = _aligned(lines)
         compared = [row for row in self.rows if row.changes]
         if compared:
-            lines = [[f"minus {self.reference}", *COMPARED]]
+            lines = [[f"minus {self.reference}", COMPARED[0], LEVELS_OFF]]
             lines += [
                 [row.title, *(_change(row.changes[name], name) for name in COMPARED)] for row in compared
             ]

@@ -43,7 +43,7 @@ def _advice(loss: str, title: str, labels: str = "", **params: Any) -> Advice:
 FINE = "all fine, you want accuracy"
 MILD = "all fine, a deep tree, you want mild mistakes"
 COARSE = "some coarse"
-SPECIFIC = "all fine, you want detailed answers with a guarantee"
+SPECIFIC = "all fine, you want specific answers with a guarantee"
 WRONG = "many wrong, but in the right group"
 
 # From simple to involved.

@@ -245,7 +245,7 @@ _FAIR = Preset(
 )
 PRESETS: Mapping[str, Preset] = {
     "animals": Preset(
-        "a taxonomy of animals, with all labels and with 80% known only to their family, in two minutes",
+        "a taxonomy of animals, with all labels and with 80% labelled only to family, in two minutes",
         "probe",
         ("cross_entropy", "hace", "cross_entropy_paths", "hace_shuffled", "cross_entropy_drop"),
         ("animals",),
@@ -274,7 +274,7 @@ PRESETS: Mapping[str, Preset] = {
     ),
     "mixed-labels": replace(
         _LABELS,
-        title="some training labels known only to their parent: use or drop them, and which method",
+        title="some training samples labelled only to the parent: use or drop them, and which method",
         methods=_MIXED_LABEL_METHODS,
         labels=LabelGrid(coarse=(0.0, 0.5, 0.8, 0.95)),
     ),
