@@ -85,6 +85,7 @@ class GuaranteedThreshold:
         enough: of a guarantee about answers that answers nothing: about how many samples like these would give answers.
         pools: of a guarantee within classes: the classes of each pool, by their ids; a pool of one has enough samples of its
             own.
+        pool_samples: how many calibration samples each of these pools has.
     """
 
     rule: str
@@ -105,6 +106,7 @@ class GuaranteedThreshold:
     seed: int | None = None
     nodes: int | None = None
     pools: tuple[tuple[str, ...], ...] | None = None
+    pool_samples: tuple[int, ...] | None = None
     enough: int | None = None
 
     @property
@@ -294,10 +296,11 @@ class GuaranteedThreshold:
             del values["nodes"]
         if self.enough is None:
             del values["enough"]
-        if self.pools is None:
-            del values["pools"]
+        if self.pools is None or self.pool_samples is None:
+            del values["pools"], values["pool_samples"]
         else:
             values["pools"] = [list(pool) for pool in self.pools]
+            values["pool_samples"] = list(self.pool_samples)
         return {"format": _FORMAT} | values
 
     @classmethod
@@ -313,7 +316,7 @@ class GuaranteedThreshold:
         if values.get("rule") != "set":
             fields -= {"nodes"}
         if values.get("groups") != CLASS:
-            fields -= {"pools"}
+            fields -= {"pools", "pool_samples"}
         fields -= {"enough"} - set(values)
         if values.get("format") != _FORMAT or set(values) != fields | {"format"}:
             raise DataError(
@@ -325,6 +328,7 @@ class GuaranteedThreshold:
             given["threshold"] = dict(given["threshold"])
         if isinstance(given.get("pools"), list):
             given["pools"] = tuple(tuple(map(str, pool)) for pool in given["pools"])
+            given["pool_samples"] = tuple(given["pool_samples"])
         wrong = _wrong_fields(given)
         if wrong:
             raise DataError(
@@ -347,6 +351,11 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         "nodes": given["rule"] != "set" or isinstance(given["nodes"], int),
         "groups": given["groups"] in (("top", "given", "class") if by_group else (None, "new")),
         "pools": given["groups"] != CLASS or set(chain(*given["pools"])) == set(thresholds),
+        "pool_samples": given["groups"] != CLASS
+        or (
+            len(given["pool_samples"]) == len(given["pools"])
+            and all(isinstance(number, int) for number in given["pool_samples"])
+        ),
         "of": given["of"] in GUARANTEES,
         "distance": given["distance"] in (None, *DISTANCES)
         and about_distance == (given["at_most"] is not None),
@@ -547,6 +556,7 @@ def _within_classes(
         answered=float((np.append(h.depths, 0)[answers] > 0).mean()),
         hierarchy=h.fingerprint,
         pools=tuple(tuple(h.leaves[c] for c in pool) for pool in pools),
+        pool_samples=tuple(int(np.isin(label, pool).sum()) for pool in pools),
     )
 
 

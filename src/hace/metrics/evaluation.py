@@ -26,6 +26,7 @@ from hace.metrics.answers import (
     summarise_mistakes,
 )
 from hace.metrics.curves import HierarchicalRiskCoverage, OperatingCurve, Reliability, RiskCoverage
+from hace.metrics.guarantee_outcome import guarantee_outcome
 from hace.metrics.intervals import interval, share_interval
 from hace.metrics.measures import CARRIED_UP, LEAVES, node_of_level
 from hace.metrics.metric_batch import MetricBatch
@@ -229,48 +230,9 @@ class Evaluation:
         assert self.guarantee is not None
         if self.remark is not None:
             return self.remark
-        measured = self.guarantee_measured()
-        guaranteed = 1 - (self.guarantee.accuracy or 0)
-        all_samples = self.guarantee.of == "samples"
-        count = len(self.samples) * (1 if all_samples else measured["answered"])
-        if not count:
-            return "Nothing was answered here, so nothing was false."
-        if self.guarantee.groups == "new" and self.groups is not None:
-            what, limit, (false, low, high) = self._false_in_groups(guaranteed)
-        else:
-            false = measured["false"] if all_samples else 1 - measured["true_of_answers"]
-            limit = guaranteed
-            what = f"{false:.1%} of {self.guarantee.of} are false"
-            low, high = share_interval(false * count, count)
-        missed = "not kept here" if low > limit else "missed here, within sampling error"
-        outcome = "kept here" if false <= limit else missed
-        bounds = f"95% interval {low:.1%} to {high:.1%}"
-        return f"The guarantee was {outcome}: {what}, {bounds}; guaranteed: at most {limit:.1%}."
-
-    def _false_in_groups(self, guaranteed: float) -> tuple[str, float, tuple[float, float, float]]:
-        """How a guarantee about new groups turned out, in words, its limit, and the share with its interval."""
-        assert self.guarantee is not None
-        measured = (self.calibrated or self).samples
-        title = guarantee_title(self.guarantee)
-        column = {name[:2]: measured.numerator[:, i] for i, name in enumerate(measured.names)}
-        about_answers = self.guarantee.of == "answers"
-        place = np.unique(np.asarray(self.groups), return_inverse=True)[1]
-        counted = np.bincount(
-            place, weights=column[title, "answered below the root"] if about_answers else None
-        )
-        false = np.bincount(place, weights=1 - column[title, "true (right or above)"])
-        shares = (
-            false[counted > 0] / counted[counted > 0]
-        )  # a group without answers has no share of false ones
-        groups = f"{len(shares):,} groups{' that get answers' if about_answers else ''}"
-        if self.guarantee.group_share is None:
-            over = interval(shares[None])
-            what = f"on average over {groups} {over.value:.1%} of {self.guarantee.of} are false"
-            return what, guaranteed, (over.value, max(over.low, 0.0), min(over.high, 1.0))
-        broken = float((shares > guaranteed + 1e-9).mean())
-        ends = share_interval(broken * len(shares), len(shares))
-        what = f"{broken:.1%} of {groups} break it"
-        return what, 1 - self.guarantee.group_share, (broken, *ends)
+        samples = (self.calibrated or self).samples
+        nodes, _ = samples.decided[guarantee_title(self.guarantee)]
+        return guarantee_outcome(self.guarantee, self.hierarchy, nodes, samples.truth, self.groups)
 
     def _curves(self) -> dict[str, Any]:
         """The curves behind the metrics of confidence, as plain values."""
@@ -370,6 +332,8 @@ def _finite_or_none(value: float) -> float | None:
 
 def guarantee_title(guarantee: GuaranteedThreshold) -> str:
     """The heading of a guarantee in an evaluation."""
+    if guarantee.distance is not None:
+        return f"guarantee, {guarantee.distance} at most {guarantee.at_most:g}"
     return f"guarantee, {guarantee.accuracy:g} of {guarantee.of}"
 
 

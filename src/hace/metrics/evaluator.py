@@ -39,7 +39,7 @@ from hace.losses.kernels import best_columns
 from hace.metrics import curves
 from hace.metrics.comparison import compared
 from hace.metrics.evaluation import Evaluation, guarantee_title
-from hace.metrics.measures import LEAVES, RANKS, answer_measure, standard_measures
+from hace.metrics.measures import LEAVES, RANKS, answer_measure, set_measure, standard_measures
 from hace.metrics.metric_batch import MetricBatch
 from hace.metrics.sample_statistics import SampleStatistics
 
@@ -88,6 +88,11 @@ class Evaluator:
         require("outputs", self.outputs, "'auto', 'leaves' or 'nodes'", isinstance(self.outputs, str))
         is_guarantee = self.guarantee is None or isinstance(self.guarantee, GuaranteedThreshold)
         require("guarantee", self.guarantee, "what hace.guaranteed_threshold returns", is_guarantee)
+        if self.guarantee is not None and self.guarantee.groups == "given":
+            raise ConfigError(
+                "guarantee must have a threshold that does not depend on groups of your own. Got one for each group of by=: "
+                "evaluate the samples of each group by themselves."
+            )
         self.thresholds = curves.checked_thresholds(self.thresholds)
         check_count("bins", self.bins, MOST_BINS)
         check_rules(self.rules)
@@ -172,7 +177,7 @@ class Evaluator:
         answers = {}
         for title, decided in self._decided(batch, guarantee):
             answers[title] = decided.nodes.cpu().numpy(), decided.probabilities.double().cpu().numpy()
-            measure = answer_measure(h, self.distance)
+            measure = answer_measure(h, self.distance) if decided.nodes.dim() == 1 else set_measure(h)
             columns.append(measure.columns(MetricBatch(h, batch.truth, answers=answers[title][0])))
             named += [(title, name, measure.empty) for name in measure.names]
         return SampleStatistics(

@@ -363,9 +363,9 @@ def resampled_interval(values: np.ndarray, units: int) -> Interval:
 # ---------------------------------------------------------------------- shares of which only counts are known
 
 
-def share_interval(count: float, samples: float) -> tuple[float, float]:
-    """The ends of the 95% interval of a share, after Wilson."""
-    z = 1.959964
+def share_interval(count: float, samples: float, comparisons: int = 1) -> tuple[float, float]:
+    """The ends of the 95% interval of a share, after Wilson; of several shares, all hold theirs at once (Bonferroni)."""
+    z = _quantile(1 - (1 - LEVEL) / (2 * comparisons), math.inf)
     share = count / samples
     room = z * z / samples
     half = z * math.sqrt(share * (1 - share) / samples + room / (4 * samples))

@@ -19,13 +19,15 @@ from itertools import product
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from hace.checks import check_choice, check_count
-from hace.decisions import GuaranteedThreshold
+from hace.decisions import Decisions, GuaranteedThreshold
+from hace.decisions.node_sets import true_answers
 from hace.decisions.scores import level_numbers
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.derived import is_above
+from hace.hierarchy.derived import is_above, leaf_counts
 from hace.hierarchy.distances import check_distance
 from hace.metrics.metric_batch import MetricBatch
 
@@ -431,11 +433,8 @@ def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> M
 
 
 def _guarantee(batch: MetricBatch, guarantee: GuaranteedThreshold) -> Ratios:
-    h = batch.hierarchy
-    answers = guarantee.predict(batch.log_q, h, kind="node_log_probs").nodes.cpu().numpy()
-    below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
-    true = is_above(h, answers, batch.truth)
-    specific = batch.relations.specificity[answers]
+    answers = guarantee.predict(batch.log_q, batch.hierarchy, kind="node_log_probs").nodes.cpu().numpy()
+    true, below, specific = _what_they_say(batch, answers)
     above = np.stack([specific, ~true, below, below & true], axis=1).astype(np.float64)
     every = np.ones(len(answers))
     return above, np.stack([every, every, every, below], axis=1).astype(np.float64)
@@ -451,6 +450,29 @@ def standard_measures(
     rows = [row for row in METRICS if row.heading is not None and (h.is_tree or not row.levels)]
     rows = [row for row in rows if not (independent and row.shares)]
     return [(str(row.heading), measure) for row in rows for measure in row.evaluated(h, distance, choices)]
+
+
+def _what_they_say(batch: MetricBatch, answers: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(B,) whether answers (B,) or sets of nodes (B, K) are true, whether they say anything, and their specificity."""
+    h = batch.hierarchy
+    below = np.append(h.depths, 0)[answers] > 0  # -1 is the virtual root
+    if answers.ndim == 1:
+        return is_above(h, answers, batch.truth), below, batch.relations.specificity[answers]
+    true = true_answers(Decisions(h, torch.from_numpy(answers), torch.empty(answers.shape)), batch.truth)
+    leaves = np.append(leaf_counts(h), 0)[answers].sum(axis=1)
+    share = np.where(leaves > 0, leaves, h.num_leaves) / h.num_leaves
+    most = np.log2(h.num_leaves)
+    specific = np.asarray(-np.log2(share) / most if most else np.ones(len(share)))
+    return true, np.asarray(below.any(axis=1)), specific
+
+
+def set_measure(h: Hierarchy) -> Measure:
+    """The measures of answers of several nodes, (B, K)."""
+
+    def columns(batch: MetricBatch) -> Ratios:
+        return mean_of(np.stack(_what_they_say(batch, batch.sets), axis=1).astype(np.float64))
+
+    return Measure(("true (right or above)", "answered below the root", "specificity"), columns, empty=1.0)
 
 
 def answer_measure(h: Hierarchy, distance: str) -> Measure:

@@ -115,6 +115,13 @@ class MetricBatch:
         return self._answers
 
     @property
+    def sets(self) -> IntArray:
+        """(B, K) the answers given, of several nodes each; -1 for no further node."""
+        if self._answers is None or self._answers.ndim != 2:
+            raise DataError("preds must hold several nodes per sample for this metric.")
+        return self._answers
+
+    @property
     def answers_at_levels(self) -> IntArray:
         """(B, H) an answer for every level: those given, or the most probable node of each."""
         if self._answers is None:

@@ -93,6 +93,11 @@ def _decision_columns(e: Evaluation) -> dict[str, list]:
     table["distance"] = s.distance.tolist()
     calibrated = {} if e.calibrated is None else e.calibrated.samples.decided
     for title, (nodes, probabilities) in (s.decided | calibrated).items():
+        if nodes.ndim == 2:
+            ids = [[h.nodes[v] for v in each if v >= 0] for each in nodes.tolist()]
+            table |= {f"{title}: ids": [" | ".join(each) for each in ids]}
+            table |= {f"{title}: probability": np.minimum(probabilities.sum(axis=1), 1.0).tolist()}
+            continue
         decided = Decisions(h, torch.from_numpy(nodes), torch.from_numpy(probabilities)).columns()
         table |= {f"{title}: {n}": decided[n] for n in ("id", "name", "level", "probability", "path")}
     return table
