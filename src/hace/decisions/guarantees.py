@@ -461,18 +461,7 @@ def guaranteed_threshold(
         >>> sure.predict(p[9:11], h, kind="probs").ids
         ['dog', 'cat']
     """
-    if by is not None and groups is not None:
-        raise ConfigError(
-            "groups and by must not come together: a guarantee is about new groups, or about known ones."
-        )
-    if group_share is not None and groups is None:
-        raise ConfigError("group_share must come with groups, which name the group of each sample. Got none.")
-    check_choice("prefer", prefer, PREFERENCES)
-    if prefer == "sharper" and (groups is None or of == "answers" or group_share is not None):
-        raise ConfigError(
-            "prefer='sharper' must come with groups, of='samples' and no group_share: one random sample of each group stands "
-            "for the mean over its samples. Use prefer='steadier'."
-        )
+    _check_groups(by, groups, group_share, prefer, of)
     bound = _bound(hierarchy, accuracy, confidence, of, distance, at_most, group_share)
     if distance is not None and isinstance(by, str) and by != "top":
         raise ConfigError(f"by={by!r} must come with an accuracy. Got distance={distance!r}.")
@@ -480,28 +469,26 @@ def guaranteed_threshold(
     truth = given.truths(target, labels)
     ladder = _ladder(given, rule, constrained, nodes)
     outcomes = ladder.outcomes(truth, distance)
-    everybody = np.arange(len(outcomes))
-    num_groups: int | None = None
-    kind_of_groups: str | None = None
-    if groups is not None:
-        names, places = group_places(groups, len(outcomes))
-        kind_of_groups = "new"
-        num_groups = len(names)
-        members: dict[Any, np.ndarray] = {None: everybody}
-        thresholds = {None: _over_new_groups(bound, outcomes, places, prefer, seed)}
-    elif isinstance(by, str) and by != "top":
+    if isinstance(by, str) and by != "top":
         _check_by(by, hierarchy)
         check_classes(hierarchy, by, rule, constrained, of)
         return _within_classes(bound, given, truth, outcomes, by)
+    members: dict[Any, np.ndarray] = {None: np.arange(len(outcomes))}
+    num_groups = None
+    kind_of_groups = None
+    if groups is not None:
+        kind_of_groups = "new"
+        names, places = group_places(groups, len(outcomes))
+        num_groups = len(names)
+        thresholds = {None: _over_new_groups(bound, outcomes, places, prefer, seed)}
     else:
-        members = {None: everybody}
         if isinstance(by, str):
+            kind_of_groups = "top"
             _check_top(by, rule, constrained)
             members = _tops(ladder.tops(), hierarchy)
-            kind_of_groups = by
         elif by is not None:
-            members = _members(by, len(outcomes))
             kind_of_groups = "given"
+            members = _members(by, len(outcomes))
         thresholds = _thresholds(bound, outcomes, members)
     enough = None
     if groups is None and by is None and thresholds[None] > 1:
@@ -527,6 +514,22 @@ def guaranteed_threshold(
         nodes=nodes,
         enough=enough,
     )
+
+
+def _check_groups(by: Any, groups: Any, group_share: float | None, prefer: str, of: str) -> None:
+    """Refuse options of groups that do not go together."""
+    if by is not None and groups is not None:
+        raise ConfigError(
+            "groups and by must not come together: a guarantee is about new groups, or about known ones."
+        )
+    if group_share is not None and groups is None:
+        raise ConfigError("group_share must come with groups, which name the group of each sample. Got none.")
+    check_choice("prefer", prefer, PREFERENCES)
+    if prefer == "sharper" and (groups is None or of == "answers" or group_share is not None):
+        raise ConfigError(
+            "prefer='sharper' must come with groups, of='samples' and no group_share: one random sample of each group stands "
+            "for the mean over its samples. Use prefer='steadier'."
+        )
 
 
 def _within_classes(
@@ -561,6 +564,7 @@ def _within_classes(
 
 
 def _ladder(scores: Scores, rule: str, constrained: bool, nodes: int | None) -> Ladder:
+    """The answers to each sample as the threshold falls."""
     is_set = isinstance(rule, str) and rule == "set"
     if is_set != (nodes is not None):
         raise ConfigError(f"rule 'set' and nodes must come together. Got rule={rule!r} with nodes={nodes!r}.")
@@ -587,6 +591,7 @@ def _bound(
     at_most: float | None,
     group_share: float | None,
 ) -> RiskBound:
+    """What is guaranteed: a share of true answers, or a mean distance."""
     if distance is None:
         if at_most is not None:
             raise ConfigError(
