@@ -88,12 +88,8 @@ def parse_csv(
     if header is False:
         return _without_header(source, rows, columns, label, ids, order)
     names = _header(source, next(rows)[1])
-    named = ConfigError(
-        f"order must be left out if columns have names. Got {order!r}. It is for two columns without a header."
-    )
     if columns is not None and not isinstance(columns, Mapping):
-        if order is not None:
-            raise named
+        _check_order(order)
         return _paths(source, names, rows, list(columns), label, ids)
     if label is not None or ids != "name":
         raise ConfigError(
@@ -101,28 +97,54 @@ def parse_csv(
             "(on the command line: -o columns=top,...,leaf)."
         )
     wanted = dict(columns or {})
+    draft = _by_names(source, names, rows, wanted, order)
+    if draft is None and not wanted:
+        draft = _by_cells(source, names, list(rows), header, order)
+    if draft is None:
+        raise _unknown_columns(source, names, wanted)
+    return draft
+
+
+def _check_order(order: str | None) -> None:
+    """Refuse an order of columns that have names."""
+    if order is not None:
+        raise ConfigError(
+            f"order must be left out if columns have names. Got {order!r}. It is for two columns without a header."
+        )
+
+
+def _by_names(
+    source: SourceText, names: list[str], rows: Rows, wanted: Mapping[str, str], order: str | None
+) -> Draft | None:
+    """Nodes with their parents, or edges, where the header has these columns; ``wanted``: those that have other names."""
     if not set(wanted) <= {*_ID_COLUMNS, "child"}:
         known = ", ".join(_ID_COLUMNS)
         raise ConfigError(f"columns may name {known} and child. Got {listed(wanted, 30)}.")
     for shape in (_ID_COLUMNS, ("parent", "child")):
         if set(wanted) <= set(shape) and all(wanted.get(c, c) in names for c in shape[:2]):
-            if order is not None:
-                raise named
+            _check_order(order)
             _need(source, names, wanted.values())
             picked = _pick(source, names, rows, [wanted.get(c, c) for c in shape])
             return _nodes(source, picked) if shape is _ID_COLUMNS else _edges(source, picked, bool(wanted))
-    if header is None and len(names) == 2 and not wanted:
-        held = list(rows)
-        if not {cell for _, cells in held for cell in cells}.isdisjoint(names):
-            # Its ids occur again: an edge, not a header.
-            return _without_header(source, iter([(1, names), *held]), None, label, ids, order)
-    if len(names) == 1 and not wanted:
-        held = list(rows)
-        # "Home > Garden > Pots", with a header or without.
-        if any(PATH_MARK in cells[0] for _, cells in held):
-            held = [(1, names), *held] if PATH_MARK in names[0] else held
-            return _paths(source, ["path"], iter(held), ["path"], None, ids)
-    raise _unknown_columns(source, names, wanted)
+    return None
+
+
+def _by_cells(
+    source: SourceText,
+    names: list[str],
+    rows: list[tuple[int, list[str]]],
+    header: bool | None,
+    order: str | None,
+) -> Draft | None:
+    """Edges or whole paths, where the cells say so and the header does not; the first line may be one of them."""
+    if header is None and len(names) == 2:
+        is_edge = not {cell for _, cells in rows for cell in cells}.isdisjoint(names)  # its ids occur again
+        if is_edge:
+            return _without_header(source, iter([(1, names), *rows]), None, None, "name", order)
+    if len(names) == 1 and any(PATH_MARK in cells[0] for _, cells in rows):  # "Home > Garden > Pots"
+        first = [(1, names)] if PATH_MARK in names[0] else []
+        return _paths(source, ["path"], iter([*first, *rows]), ["path"], None, "name")
+    return None
 
 
 def _has_own_header(source: SourceText, delimiter: str) -> bool:
@@ -440,22 +462,9 @@ def _paths(
             return rank_paths(source, ((n, cells, []) for n, cells in held), ranks)
         header = levels
         rows = iter(held)
-    paths: list[tuple[str, ...]] = []
-    labels: dict[int, tuple[str, int]] = {}
-    label_of: dict[tuple[str, ...], str] = {}
-    for line, (*cells, number) in _pick(source, header, rows, [*levels, label or ""]):
-        names = _names_of_row(source, line, cells, levels)
-        if not names:
-            continue
-        path = tuple(names) if len(levels) > 1 else path_parts(names[0])
-        paths.append(path)
-        if label is not None:
-            if label_of.setdefault(path, number) != number:
-                words = f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
-                source.problems.unfit(line, words)
-            else:
-                _take_label(source, line, "/".join(path) if ids == "path" else path[-1], number, labels)
-    source.problems.raise_broken()
+    paths, labels = _read_paths(
+        source, _pick(source, header, rows, [*levels, label or ""]), levels, label, ids
+    )
     depth = max(map(len, paths), default=0)
     levels = levels if depth <= len(levels) else []
     if ids == "shared":
@@ -477,6 +486,30 @@ def _paths(
         level_names=levels[one_root:depth] or None,  # a column that holds the root is not a level
         flat=depth == 1,
     )
+
+
+def _read_paths(
+    source: SourceText, rows: Rows, levels: list[str], label: str | None, ids: str
+) -> tuple[list[tuple[str, ...]], dict[int, tuple[str, int]]]:
+    """The path of each row; and the leaf of each label with its line, where the last cell is a label."""
+    paths: list[tuple[str, ...]] = []
+    labels: dict[int, tuple[str, int]] = {}
+    label_of: dict[tuple[str, ...], str] = {}
+    for line, (*cells, number) in rows:
+        names = _names_of_row(source, line, cells, levels)
+        if not names:
+            continue
+        path = tuple(names) if len(levels) > 1 else path_parts(names[0])
+        paths.append(path)
+        if label is None:
+            continue
+        if label_of.setdefault(path, number) != number:
+            words = f"{quoted(path[-1])} has the label {number} here and {label_of[path]} above."
+            source.problems.unfit(line, words)
+        else:
+            _take_label(source, line, "/".join(path) if ids == "path" else path[-1], number, labels)
+    source.problems.raise_broken()
+    return paths, labels
 
 
 def render_csv(hierarchy: Hierarchy, delimiter: str = ",") -> str:
