@@ -25,19 +25,33 @@ import hace
 from hace import environment
 from hace.data.creatures import creature_hierarchy, drawn_again, individual, jpeg, photo_name
 from hace.draw.creatures import RANKS as RANK_NAMES
-from hace.draw.creatures import SPECIES, draw_creature
+from hace.draw.creatures import SPECIES, UNLISTED, draw_creature
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
 ANSWERS = DOCS.parent / "evidence" / "results" / "creatures" / "answers.json"
 GUARANTEES = (0.8, 0.9, 0.95, 0.99)
 TEAL, RED, INK, SOFT, LINE, PAPER = "#00796b", "#c2410c", "#1f2933", "#5b6773", "#d5dbe1", "#ffffff"
+PANEL, TRACK, FILL, MARK, WHITE = "#f6f8fa", "#e9edf1", "#b8c4cf", "#9cd3c8", "#fffffe"
 RANKS = {
-    "species": "#00796b",
-    "family": "#4ba393",
+    "species": "#00796a",
+    "family": "#3f8f82",
     "group": "#8cc4bb",
     "realm": "#c3e0db",
     "no answer": "#e4e7eb",
+}
+DARK = {  # what each colour becomes where the reader's screen is dark; others stay
+    TEAL: "#4fd1bd",
+    RED: "#ff9466",
+    INK: "#e6edf3",
+    SOFT: "#9da7b1",
+    LINE: "#3d444d",
+    PAPER: "#161b22",
+    PANEL: "#1f262e",
+    TRACK: "#2b333c",
+    FILL: "#55626f",
+    MARK: "#1f7a6d",
+    RANKS["no answer"]: "#39424c",
 }
 FRESH = 40  # new photos of each species
 SHEET = ("dune beetle", "ladybird", "swallowtail")
@@ -55,6 +69,7 @@ def write_answers(demo: Path) -> None:
         "samples": model.findings.samples | {"new": FRESH * len(SPECIES)},
         "guarantees": _outcomes(model),
         "photos": [_answers(model, demo, name) for name in _chosen(model, demo)],
+        "strangers": _strangers(model, demo),
     }
     ANSWERS.parent.mkdir(parents=True, exist_ok=True)
     ANSWERS.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
@@ -104,7 +119,18 @@ def _chosen(model: hace.Model, demo: Path) -> list[str]:
     moving = [
         i for i in range(len(names)) if true[i] and tuple(ranks[a][i] for a in (0.8, 0.95, 0.99)) == steps
     ]
-    return [names[open_[0]], names[moving[0]]]
+    clearest = max(moving, key=lambda i: answers[0.99].confidence.iloc[i])
+    return [names[open_[0]], names[clearest]]
+
+
+def _strangers(model: hace.Model, demo: Path) -> list[dict[str, Any]]:
+    """One photo of each species that is not in the list, and the answer."""
+    names = [photo_name(species, individual("test", 0)) for species in UNLISTED]
+    said = model.predict([demo / "strangers" / name for name in names]).answer
+    return [
+        {"name": name, "species": species.name, "answer": answer, "true": answer in species.path}
+        for name, species, answer in zip(names, UNLISTED, said, strict=True)
+    ]
 
 
 def _answers(model: hace.Model, demo: Path, name: str) -> dict[str, Any]:
@@ -121,8 +147,13 @@ def _answers(model: hace.Model, demo: Path, name: str) -> dict[str, Any]:
 # --- pictures
 
 
+def _class(colour: str) -> str:
+    """The class of what has a colour, where dark screens change it."""
+    return f' class="c{list(DARK).index(colour)}"' if colour in DARK else ""
+
+
 class Drawing:
-    """An SVG of a white card; text stays text."""
+    """An SVG of a card, light or dark as the reader's screen; text stays text."""
 
     def __init__(self, width: int, height: int, title: str) -> None:
         self.size = width, height
@@ -134,7 +165,8 @@ class Drawing:
     ) -> None:
         """A rectangle with round corners."""
         self.parts.append(
-            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{r}" fill="{fill}" stroke="{line}"/>'
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{w:.1f}" height="{h:.1f}" rx="{r}" '
+            f'fill="{fill}" stroke="{line}"{_class(fill)}/>'
         )
 
     def text(
@@ -152,17 +184,18 @@ class Drawing:
         style = f'font-size="{size}" fill="{fill}" text-anchor="{anchor}"' + (
             ' font-weight="600"' if bold else ""
         )
-        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}>{escape(words)}</text>')
+        self.parts.append(f'<text x="{x:.1f}" y="{y:.1f}" {style}{_class(fill)}>{escape(words)}</text>')
 
     def line(self, x0: float, y0: float, x1: float, y1: float, colour: str, width: float = 2) -> None:
         """A line."""
         self.parts.append(
-            f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" stroke="{colour}" stroke-width="{width}"/>'
+            f'<line x1="{x0:.1f}" y1="{y0:.1f}" x2="{x1:.1f}" y2="{y1:.1f}" '
+            f'stroke="{colour}" stroke-width="{width}"{_class(colour)}/>'
         )
 
     def circle(self, x: float, y: float, r: float, fill: str) -> None:
         """A disc."""
-        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r}" fill="{fill}"/>')
+        self.parts.append(f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{r}" fill="{fill}"{_class(fill)}/>')
 
     def photo(self, x: float, y: float, side: float, name: str, pixels: int = 320) -> None:
         """The photo of a name, drawn large, with round corners."""
@@ -179,10 +212,17 @@ class Drawing:
         """The file."""
         w, h = self.size
         body = "\n".join(self.parts)
+        rules = "".join(
+            f".c{i} {{ fill: {dark} }} line.c{i} {{ stroke: {dark} }} "
+            for i, dark in enumerate(DARK.values())
+        )
+        style = f"<style>@media (prefers-color-scheme: dark) {{ {rules}.card {{ stroke: {DARK[LINE]} }} }}</style>"
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {w} {h}" width="{w}" height="{h}" role="img" '
-            f"font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">\n<title>{escape(self.title)}</title>\n"
-            f'<rect x="0.5" y="0.5" width="{w - 1}" height="{h - 1}" rx="12" fill="{PAPER}" stroke="{LINE}"/>\n{body}\n</svg>\n'
+            f"font-family=\"system-ui, -apple-system, 'Segoe UI', Roboto, sans-serif\">\n"
+            f"<title>{escape(self.title)}</title>\n{style}\n"
+            f'<rect x="0.5" y="0.5" width="{w - 1}" height="{h - 1}" rx="12" fill="{PAPER}" stroke="{LINE}" '
+            f'class="card c{list(DARK).index(PAPER)}"/>\n{body}\n</svg>\n'
         )
 
 
@@ -190,70 +230,84 @@ def answer(document: Mapping[str, Any]) -> Drawing:
     """One photo, the ladder of its probabilities, and the answer that the guarantee allows."""
     photo = document["photos"][0]
     said = photo["answers"]["0.95"]
-    drawing = Drawing(800, 268, f"A photo, the probability of each rank, and the answer: {said}")
-    drawing.photo(20, 20, 228, photo["name"])
+    drawing = Drawing(720, 260, f"A photo, the probability of each rank, and the answer: {said}")
+    drawing.photo(16, 16, 228, photo["name"])
+    nodes = [node for node, _ in photo["ladder"]]
     for row, (node, q) in enumerate(photo["ladder"]):
-        y, sure = 22 + 58 * row, row <= [name for name, _ in photo["ladder"]].index(said)
-        drawing.text(276, y + 14, node, bold=node == said, fill=INK if sure else SOFT)
-        drawing.text(540, y + 14, _percent(q), anchor="end", fill=INK if sure else SOFT)
-        drawing.rect(276, y + 22, 264, 18, "#eef1f4")
-        drawing.rect(276, y + 22, 264 * q, 18, TEAL if sure else "#b8c1cc")
-    drawing.line(566, 24, 566, 244, LINE, 1)
-    drawing.text(590, 62, "The answer", fill=SOFT)
-    drawing.text(590, 100, said, size=25, bold=True, fill=TEAL)
-    for row, words in enumerate(("with at most 5% wrong,", "guaranteed")):
-        drawing.text(590, 132 + 21 * row, words)
-    _, last = photo["ladder"][-1]
-    for row, words in enumerate(("Not the species:", f"{_percent(last)} is not sure enough.")):
-        drawing.text(590, 200 + 21 * row, words, fill=SOFT, size=14)
+        y, sure = 16 + 36 * row, row <= nodes.index(said)
+        drawing.text(266, y + 21, node, size=18, bold=node == said, fill=INK if sure else SOFT)
+        drawing.rect(462, y + 5, 180, 20, TRACK)
+        drawing.rect(462, y + 5, 180 * q, 20, TEAL if sure else FILL)
+        drawing.text(704, y + 21, _percent(q), size=18, anchor="end", fill=INK if sure else SOFT)
+    drawing.line(266, 166, 704, 166, LINE, 1)
+    drawing.text(266, 207, f"Answer: {said}", size=29, bold=True, fill=TEAL)
+    drawing.text(266, 237, "with at most 5% wrong, guaranteed", size=18, fill=SOFT)
     return drawing
 
 
 def ranks(document: Mapping[str, Any]) -> Drawing:
     """How specific answers are for each guarantee."""
-    drawing = Drawing(800, 268, "How specific answers are at guarantees of 80, 90, 95 and 99%")
-    drawing.text(20, 32, "guaranteed", fill=SOFT, size=14)
-    drawing.text(780, 32, "wrong", fill=SOFT, size=14, anchor="end")
+    drawing = Drawing(720, 268, "How specific answers are at guarantees of 80, 90, 95 and 99%")
+    drawing.text(16, 32, "guaranteed", fill=SOFT, size=16)
+    drawing.text(704, 32, "wrong", fill=SOFT, size=16, anchor="end")
     for i, (rank, colour) in enumerate(RANKS.items()):
-        drawing.rect(130 + 104 * i, 20, 14, 14, colour, r=3)
-        drawing.text(150 + 104 * i, 32, rank, size=14)
+        drawing.rect(118 + 98 * i, 19, 15, 15, colour, r=3)
+        drawing.text(139 + 98 * i, 32, rank, size=16)
     for row, point in enumerate(document["guarantees"]):
-        y, x = 52 + 53 * row, 130.0
-        drawing.text(20, y + 25, _percent(point["accuracy"]), size=19, bold=True)
+        y, x = 52 + 53 * row, 118.0
+        drawing.text(16, y + 26, _percent(point["accuracy"]), size=21, bold=True)
         for rank, colour in RANKS.items():
             share = point["ranks"].get(rank, 0)
-            drawing.rect(x, y, 580 * share, 38, colour, r=0)
-            if share > 0.06:
-                white = rank in ("species", "family")
-                drawing.text(x + 8, y + 25, _percent(share), fill=PAPER if white else INK, size=14)
-            x += 580 * share
-        drawing.text(780, y + 25, f"{100 * point['false']:.1f}%", anchor="end")
+            drawing.rect(x, y, 510 * share, 38, colour, r=0)
+            if share > 0.08:
+                drawing.text(
+                    x + 9,
+                    y + 25,
+                    _percent(share),
+                    fill=WHITE if rank in ("species", "family") else "#1f2934",
+                    size=17,
+                )
+            x += 510 * share
+        drawing.text(704, y + 26, f"{100 * point['false']:.1f}%", size=18, anchor="end")
     return drawing
 
 
 def slider(document: Mapping[str, Any]) -> Drawing:
     """The slider of `hace serve` at three guarantees: one photo, three answers."""
     photo = document["photos"][1]
-    drawing = Drawing(800, 330, "One photo at three guarantees: the stricter, the broader the answer")
+    drawing = Drawing(800, 336, "One photo at three guarantees: the stricter, the broader the answer")
     ladder = dict(photo["ladder"])
-    for column, accuracy in enumerate(("0.8", "0.95", "0.99")):
-        x, said = 20 + 258 * column, photo["answers"][accuracy]
-        drawing.rect(x, 20, 244, 290, "#f6f8fa", r=10, line=LINE)
-        drawing.photo(x + 12, 32, 96, photo["name"], pixels=200)
-        drawing.text(x + 120, 52, "The answer", fill=SOFT, size=13)
+    for column, accuracy in enumerate((0.8, 0.95, 0.99)):
+        x, said = 16 + 260 * column, photo["answers"][str(accuracy)]
+        drawing.rect(x, 16, 248, 304, PANEL, r=10, line="none")
+        drawing.photo(x + 12, 28, 96, photo["name"], pixels=200)
+        drawing.text(x + 120, 48, "Answer", fill=SOFT, size=15)
         for row, words in enumerate(_wrapped(said, 13)):
-            drawing.text(x + 120, 76 + 21 * row, words, bold=True, fill=TEAL, size=16)
+            drawing.text(x + 120, 74 + 23 * row, words, bold=True, fill=TEAL, size=19)
         for row, (node, q) in enumerate(ladder.items()):
-            y = 142 + 26 * row
-            drawing.rect(x + 12, y, 220, 22, "#e9edf1")
-            drawing.rect(x + 12, y, 220 * q, 22, "#9cd3c8" if node == said else "#cfd8e0")
-            drawing.text(x + 20, y + 16, node, size=13, bold=node == said)
-            drawing.text(x + 226, y + 16, _percent(q), size=13, anchor="end")
-        drawing.text(x + 12, 272, f"How sure must it be? {_percent(float(accuracy))}", size=14, bold=True)
-        drawing.line(x + 14, 291, x + 230, 291, LINE, 5)
-        place = x + 14 + 216 * (float(accuracy) - 0.75) / 0.25
-        drawing.line(x + 14, 291, place, 291, TEAL, 5)
-        drawing.circle(place, 291, 8, TEAL)
+            y = 138 + 28 * row
+            drawing.rect(x + 12, y, 180, 24, TRACK)
+            drawing.rect(x + 12, y, 180 * q, 24, MARK if node == said else FILL)
+            drawing.text(x + 19, y + 17, node, size=13)
+            drawing.text(x + 238, y + 17, _percent(q), size=14, anchor="end")
+        drawing.text(x + 12, 278, f"At most {_percent(1 - accuracy)} wrong", size=16, bold=True)
+        drawing.line(x + 14, 299, x + 234, 299, LINE, 5)
+        place = x + 14 + 220 * (accuracy - 0.79) / 0.20
+        drawing.line(x + 14, 299, place, 299, TEAL, 5)
+        drawing.circle(place, 299, 8, TEAL)
+    return drawing
+
+
+def strangers(document: Mapping[str, Any]) -> Drawing:
+    """Photos of species that are not in the list, with their answers."""
+    drawing = Drawing(800, 272, "Five species that are not in the list, and what a model says")
+    for column, one in enumerate(document["strangers"]):
+        x, colour = 16 + 156 * column, TEAL if one["true"] else RED
+        drawing.photo(x, 16, 144, one["name"], pixels=200)
+        drawing.text(x, 183, one["species"], size=13, fill=SOFT)
+        drawing.text(x, 211, "true" if one["true"] else "wrong", size=14, fill=colour)
+        for row, words in enumerate(_wrapped(one["answer"] or "no answer", 13)):
+            drawing.text(x, 234 + 21 * row, words, size=17, bold=True, fill=colour)
     return drawing
 
 
@@ -264,7 +318,7 @@ def photos(document: Mapping[str, Any]) -> Drawing:
         for column, species in enumerate(s for s in SPECIES if s.family == family):
             x, y = 20 + 197 * column, 16 + 180 * row
             drawing.photo(x + 12, y, 146, photo_name(species, individual("train", 4 + column)), pixels=168)
-            drawing.text(x + 85, y + 164, species.name, size=13, anchor="middle")
+            drawing.text(x + 85, y + 165, species.name, size=15, anchor="middle")
     return drawing
 
 
@@ -278,7 +332,7 @@ def creatures() -> Image.Image:
     return sheet
 
 
-DRAWN = {f.__name__: f for f in (answer, ranks, slider, photos)}
+DRAWN = {f.__name__: f for f in (answer, ranks, slider, strangers, photos)}
 
 
 def drawings() -> Iterator[tuple[str, Drawing]]:

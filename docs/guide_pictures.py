@@ -443,36 +443,6 @@ LAYERS = [
 FLOW = ["files", "Hierarchy", "loss table", "logits", "log q*", "answers", "metrics", "runs", "study", "page"]
 
 
-def unseen() -> Figure:
-    """What is said to birds that are not in the list, and how often that is true."""
-    results = DOCS.parent / "evidence" / "results" / "unseen"
-    with (results / "answers.csv").open(encoding="utf-8") as file:
-        said = list(csv.DictReader(file))
-    with (results / "cub200.csv").open(encoding="utf-8") as file:
-        rows = [row for row in csv.DictReader(file) if row["lost"] == "3"]
-    moved = [row for row in said if " " not in row["both"]]  # species have two words
-    figure, (left, right) = plt.subplots(1, 2, figsize=(11, 3.6), width_ratios=(3, 2))
-    left.axis("off")
-    left.set_title(f"{len(moved)} of {len(said)} species that are not in the list (first photo)", loc="left")
-    for y, row in enumerate(moved):
-        colour = TEAL if row["true"] == "yes" else RED
-        left.text(0.0, -y, row["species"], style="italic", color=INK)
-        left.text(0.42, -y, row["best class"], style="italic", color=RED)
-        left.text(0.82, -y, row["both"], color=colour, weight="bold")
-    for x, title in ((0.0, "photo of"), (0.42, "cross-entropy says"), (0.82, "with own outputs")):
-        left.text(x, 1.0, title, color=GREY)
-    left.set_ylim(-len(moved), 1.6)
-    names = list(dict.fromkeys(row["method"] for row in rows))
-    result = [[float(row["unseen_true"]) for row in rows if row["method"] == name] for name in names]
-    means = [float(np.mean(each)) for each in result]
-    known = [(name, mean) for name, mean in zip(names, means, strict=True) if not np.isnan(mean)][::-1]
-    right.barh([name for name, _ in known], [mean for _, mean in known], color=TEAL)
-    right.set_title("true answers for new species, %", loc="left")
-    right.spines[["top", "right"]].set_visible(False)
-    figure.tight_layout()
-    return figure
-
-
 def architecture() -> Figure:
     """The layers, and how data flow."""
     figure, axes = plt.subplots(figsize=(10.4, 6.4))
@@ -546,7 +516,6 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         probing,
         deployment,
         integrations,
-        unseen,
         groups,
         architecture,
         peers,

@@ -169,7 +169,7 @@ def test_guarantees_are_about_new_donors() -> None:
     reference = cells()
     reference.obs["donor"] = [f"d{i % 40}" for i in range(400)]
     model = hace.anndata.fit(reference, "type", ONTOLOGY, groups="donor", held_out=0.5)
-    assert model.guarantee(0.9).guarantee.startswith("In a new group at most 0.1 of its samples")
+    assert model.guarantee(0.9).guarantee.startswith("In a new group at most 10% of its samples")
     with pytest.raises(DataError, match=r"groups must be at least 19 .* Got 10\."):
         hace.anndata.annotate(cells(50, seed=1), model, accuracy=0.95)
 

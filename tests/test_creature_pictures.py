@@ -46,10 +46,15 @@ def test_pictures_say_what_the_answers_say(pictures: ModuleType) -> None:
     for photo in document["photos"]:
         assert [q for _, q in photo["ladder"]] == sorted((q for _, q in photo["ladder"]), reverse=True)
         assert set(photo["answers"].values()) <= {node for node, _ in photo["ladder"]}
+    for one in document["strangers"]:
+        path = next(species.path for species in pictures.UNLISTED if species.name == one["species"])
+        assert one["true"] == (one["answer"] in path)
     for point in document["guarantees"]:
         assert sum(point["ranks"].values()) == pytest.approx(1, abs=1e-6)
 
 
-@pytest.mark.parametrize("name", ["answer.svg", "ranks.svg", "slider.svg", "photos.svg", "creatures.jpg"])
+@pytest.mark.parametrize(
+    "name", ["answer.svg", "ranks.svg", "slider.svg", "strangers.svg", "photos.svg", "creatures.jpg"]
+)
 def test_pictures_are_small(name: str) -> None:
     assert (IMAGES / name).stat().st_size < 150_000

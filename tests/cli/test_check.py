@@ -47,7 +47,7 @@ def test_the_states(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
         ("unlike.npy", [], "broken"),
     ):
         assert run(folder, scores, *options) == 0
-        assert capsys.readouterr().out.startswith(f"{state}: At most 0.1 of all samples get a false answer")
+        assert capsys.readouterr().out.startswith(f"{state}: At most 10% of all samples get a false answer")
 
 
 def test_labels_may_be_unknown(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

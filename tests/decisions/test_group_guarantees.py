@@ -113,8 +113,8 @@ def test_guarantees_hold_for_new_groups(correlation: float, of: str) -> None:
 def test_a_record_of_new_groups_survives_json_and_says_what_it_is() -> None:
     z, y, group = calls(np.random.default_rng(5), 30, 20, 0.5)
     for share, words in (
-        (None, "In a new group at most 0.1 of its samples"),
-        (0.9, "In at least 0.9 of new groups at most 0.1"),
+        (None, "In a new group at most 10% of its samples"),
+        (0.9, "In at least 90% of new groups at most 10%"),
     ):
         guarantee = guaranteed_threshold(
             z, y, TREE, 0.9, groups=[f"site {g}" for g in group], group_share=share

@@ -142,7 +142,8 @@ class GuaranteedThreshold:
         answering = self.of == "answers"
         if self.group_share is None:
             return "in a new group that gets answers, " if answering else "in a new group "
-        return f"in at least {self.group_share:g} of {'the new groups that get answers, ' if answering else 'new groups '}"
+        those = "the new groups that get answers, " if answering else "new groups "
+        return f"in at least {_percent(self.group_share)} of {those}"
 
     def _what(self, unit: str) -> str:
         whose = "its" if self.groups == "new" else "all"
@@ -150,8 +151,8 @@ class GuaranteedThreshold:
             return f"the mean distance ({self.distance}) of false answers, over {whose} {unit}, is at most {self.at_most:g}"
         assert self.accuracy is not None
         if self.of == "samples":
-            return f"at most {1 - self.accuracy:.4g} of {whose} {unit} get a false answer"
-        return f"of {whose if whose == 'its' else 'the'} answers below the root, at least {self.accuracy:.12g} are true"
+            return f"at most {_percent(1 - self.accuracy)} of {whose} {unit} get a false answer"
+        return f"of {whose if whose == 'its' else 'the'} answers below the root, at least {_percent(self.accuracy)} are true"
 
     @property
     def _over_what(self) -> str:
@@ -336,6 +337,10 @@ class GuaranteedThreshold:
                 f"Got {', '.join(f'{name} {given[name]!r}' for name in wrong)}. Calibrate again."
             )
         return cls(**given)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.6g}%"
 
 
 def _wrong_fields(given: dict[str, Any]) -> list[str]:

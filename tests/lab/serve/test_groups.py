@@ -75,7 +75,7 @@ def test_a_calibrated_run_guarantees_for_new_recordings(run: Run, capsys: pytest
     assert "in at least 0.8 of new groups, at most 1 - accuracy" in capsys.readouterr().out
     answers = Predictor.from_run(run.folder).predict(samples(1, 40)[0], accuracy=0.8)
     assert answers.guarantee is not None
-    assert answers.guarantee.guarantee.startswith("In at least 0.8 of new groups at most 0.2 of its samples")
+    assert answers.guarantee.guarantee.startswith("In at least 80% of new groups at most 20% of its samples")
 
 
 def test_groups_of_samples_that_are_dropped_go_with_them(run: Run, tmp_path: Path) -> None:

@@ -14,13 +14,13 @@ from hace.lab.runs.config import DataConfig, LossConfig, ProbeConfig
 from hace.lab.serve.calibrate_run import calibrate_run
 from hace.lab.serve.page import SHOWN, Sample
 
-_SIDE = 192  # pixels of a sample, which the model reduces
+_SIDE = 128  # pixels of every photo: guarantees are about photos like those of the training, so the ones to try have as many
 
 
 def train_demo(folder: Path) -> tuple[Path, list[Sample]]:
     """A small calibrated model of drawn creatures, a linear head on edges and colours; and some photos to try."""
     features = folder / "features"
-    extract(creatures(train=24, test=1), load_backbone(EDGES), features)
+    extract(creatures(train=20, test=1, side=_SIDE), load_backbone(EDGES), features)
     data = DataConfig("features", root=str(features))
     how = {"validation": 0.3, "normalize": "standard", "epochs": 30, "lr": 0.1}
     (made,) = probe([ProbeConfig(data=data, loss=LossConfig("hace"), **how)], folder)

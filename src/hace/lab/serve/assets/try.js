@@ -386,8 +386,10 @@ function bar(name, p, chosen) {
 
 function show() {
   const { tree, model } = page, kept = guarantee(), language = $("language").value;
-  $("sureOut").textContent = `${$("sure").value}%`;
-  $("sure").setAttribute("aria-valuetext", `${$("sure").value}%`);
+  const asked = Number($("sure").value), told = kept ? `${100 - asked}% wrong` : `${asked}%`;
+  $("sureWords").textContent = kept ? "Guaranteed: at most" : "How sure must it be?";
+  $("sureOut").textContent = told;
+  $("sure").setAttribute("aria-valuetext", told);
   const broken = kept && model.broken;
   $("guarantee").className = broken ? "broken" : kept ? "soft" : "warning";
   $("guarantee").textContent = kept
