@@ -291,6 +291,7 @@ def _npz_model(path: Path) -> str | None:
 
 
 def _read_parquet(path: Path, groups: str | None = None) -> Mapping[str, np.ndarray]:
+    """The columns of a table: "x", (M, d) features in rows, and those of labels, splits and groups."""
     table = Parquet(path)
     _check_names(table.names, path)
     plain = {name: name.lower() for name in table.names}

@@ -273,6 +273,7 @@ def _cifar_files(root: Path) -> tuple[str, Mapping[str, bytes]] | None:
 
 
 def _read_pickle(data: bytes, source: str) -> Records:
+    """Pixels and labels of a file of the Python version."""
     content = read_cifar_pickle(data, source)
     pixels = content.get("data")
     if not isinstance(pixels, np.ndarray):

@@ -195,6 +195,7 @@ class AnswersFromScores:
         return fitted_temperature(scores[has_mass], truth[has_mass], len(held.truth))
 
     def _basis_of(self, held: _Held, use: Use, temperature: float) -> _Basis:
+        """The samples that a use rests on: inside its subset, like the new ones where there are any, and pooled."""
         rows = ~held.fits
         if use.subset is not None:
             rows &= inside_subset(self.hierarchy, use.subset, held.truth)

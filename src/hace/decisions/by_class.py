@@ -88,6 +88,7 @@ def answers_within_classes(scores: Scores, thresholds: np.ndarray) -> Decisions:
 
 
 def _answers(scores: Scores, thresholds: np.ndarray) -> Decisions:
+    """The answers: for each sample the deepest rung that is true of, or silent about, all classes still possible."""
     h = scores.hierarchy
     ladder = ladder_of(scores)
     rows = len(ladder)

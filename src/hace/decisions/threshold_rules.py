@@ -128,6 +128,7 @@ class _InformationGroups(NamedTuple):
 
 @cached_on_hierarchy
 def _information_groups(hierarchy: Hierarchy, device: torch.device) -> _InformationGroups:
+    """Nodes below the root in groups of equally many leaves, most first, with the chains of only children below them."""
     counts = leaf_counts(hierarchy)
     depths = hierarchy.depths
     start, count, child = (part.numpy() for part in layout(hierarchy).children)

@@ -140,6 +140,7 @@ def _check_nodes(root: Any, yaml: Any) -> None:
     sizes: dict[int, int | None] = {}  # None: not finished, so that meeting it again is a cycle
 
     def size(node: Any) -> int:
+        """The number of values at and below a node, aliases written out."""
         if id(node) in sizes:
             known = sizes[id(node)]
             if known is None:

@@ -120,6 +120,7 @@ def _remembered(database: sqlite3.Connection, states: Mapping[_File, _State]) ->
 def _remember(
     database: sqlite3.Connection, states: Mapping[_File, _State], hashes: Mapping[_File, bytes]
 ) -> None:
+    """Store the hashes of files that have not changed lately."""
     now = time.time_ns()
     rows = [
         (*file, *states[file], sha256)

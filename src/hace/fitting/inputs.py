@@ -228,6 +228,7 @@ def _is_array(data: Any) -> bool:
 
 
 def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Samples from an array of features and labels."""
     if y is None:
         raise ConfigError("y must hold the labels of an array of features. Got None.")
     if hasattr(data, "detach"):
@@ -327,6 +328,7 @@ def frame_of(path: Path) -> Any:
 def _of_table(
     frame: Any, y: Any, hierarchy: Any, columns: Columns, names: Sequence[str], path: Path | None = None
 ) -> Given:
+    """Samples from a DataFrame: its columns say what each is, unless the caller does."""
     source = "The table" if path is None else path.name
     roles = tables.roles_of(frame, columns, hierarchy, labelled=y is not None, source=source)
     labels = labels_of(frame[roles.label] if y is None else y, hierarchy, f"{source}: labels")
@@ -386,6 +388,7 @@ def _is_feature_file(data: Any) -> bool:
 
 
 def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Samples from a file of features, which holds labels, and perhaps splits and groups."""
     path = Path(data)
     if y is not None:
         raise ConfigError(f"y must be None: {path.name} holds its labels.")
@@ -531,6 +534,7 @@ def is_cells(data: Any) -> bool:
 
 
 def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
+    """Samples from annotated cells: the genes or an embedding, and the types in a column of obs."""
     from hace.anndata import feature_names, features_of, read_cells
 
     adata: Any = read_cells(data) if isinstance(data, (str, Path)) else data

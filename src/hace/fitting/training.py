@@ -109,6 +109,7 @@ class Training:
     def _trained(
         self, trial: Trial, h: Hierarchy, ids: np.ndarray, out: np.ndarray | None = None
     ) -> HACEClassifier:
+        """A classifier of the trial, trained and calibrated without samples whose label has no id or is left out."""
         given = self.given
         nodes = self.given.nodes
         usable = np.array([name is not None for name in ids]) & (True if out is None else ~out)

@@ -123,6 +123,7 @@ def _judged(training: Training, clf: HACEClassifier, accuracy: float) -> Guarant
 
 
 def _curve(training: Training, clf: HACEClassifier) -> tuple[dict[str, Any], ...]:
+    """How answers turn out under each guarantee of the curve, as far as samples suffice."""
     rows = []
     for accuracy in CURVE:
         try:
@@ -200,6 +201,7 @@ def _examples(
 
 
 def _candidates(choice: Choice) -> tuple[dict[str, Any], ...]:
+    """What was compared, as plain values."""
     return tuple(
         {
             "key": trial.advice.key,

@@ -415,6 +415,7 @@ def _take_label(
 
 
 def _leaf_order(source: SourceText, labels: dict[int, tuple[str, int]]) -> list[str]:
+    """The ids of the leaves by their labels; labels with a gap are a problem."""
     ordered = sorted(labels)
     for position, label in enumerate(ordered):
         if position != label:

@@ -269,6 +269,7 @@ class Places:
         )
 
     def _paths(self, problems: Problems) -> list[str]:
+        """The path of each place, as text."""
         lengths: list[int] = []
         for name, below in zip(self.names, self.parents, strict=True):
             lengths.append(len(name) + (lengths[below] + 1 if below >= 0 else 0))
@@ -285,6 +286,7 @@ class Places:
     def _report_repeated(
         self, ids: str, chosen: list[str], internal: set[int], merged: set[int], problems: Problems
     ) -> None:
+        """Note the first id that two places share, and what would make it unique."""
         first: dict[str, int] = {}
         repeated: list[tuple[int, int]] = []  # (place, the first place with the same id)
         for place, id in enumerate(chosen):

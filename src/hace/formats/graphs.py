@@ -67,6 +67,7 @@ def parse_yaml_graph(
 def _of_content(
     source: SourceText, content: Any, ids: str, children: str | None, parents: str | None
 ) -> Draft:
+    """A draft of what JSON or YAML holds: nodes that name each other, or a nested tree."""
     if isinstance(content, dict) and "format" in content:
         return _own(source, content)
     if isinstance(content, dict) and content.get("resourceType") == "CodeSystem":
@@ -133,6 +134,7 @@ def _is_deprecated(node: Any) -> bool:
 
 
 def _own(source: SourceText, content: dict[str, Any]) -> Draft:
+    """A draft of hace's own JSON."""
     if content["format"] != JSON_FORMAT:
         raise FormatError(
             f"{source.name}: expected format {JSON_FORMAT!r}, got {quoted(content['format'])}. "
@@ -177,6 +179,7 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
 
 
 def _nested(source: SourceText, trees: list[Any]) -> Places:
+    """The nodes of nested trees, at their places."""
     places = Places()
     waiting: list[tuple[Any, int]] = [(tree, -1) for tree in reversed(trees)]
     while waiting:
@@ -283,6 +286,7 @@ def _keys(known: dict[str, dict[str, Any]]) -> dict[str, bool]:
 
 
 def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, upward: bool) -> Draft:
+    """A draft of nodes that name those below them, or with ``upward`` those above."""
     draft = Draft(nodes=list(known))
     unknown: list[tuple[str, str]] = []
     others: list[tuple[str, str]] = []  # name, id

@@ -187,6 +187,7 @@ def _check_entities(source: SourceText) -> None:
 
 
 def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
+    """The concepts of a graph with their labels and relations."""
     concepts = Concepts()
     kind_of: dict[str, str] = {}
     in_thesaurus: dict[str, None] = {}  # what is broader or narrower than something

@@ -92,6 +92,7 @@ def parse_obo(
 
 
 def _terms(source: SourceText) -> dict[str, _Term]:
+    """All terms by id, obsolete ones too."""
     terms: dict[str, _Term] = {}
     term: _Term | None = None  # None outside of [Term] stanzas
 
@@ -122,6 +123,7 @@ def _terms(source: SourceText) -> dict[str, _Term]:
 
 
 def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
+    """Take a line "tag: value" of a term."""
     if tag == "synonym":
         synonym = _SYNONYM.match(value)
         term.others += [_unescaped(synonym[1])] if synonym else []

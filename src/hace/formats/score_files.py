@@ -81,6 +81,7 @@ def pick_array(path: Path, key: str | None, usual: Sequence[str], option: str) -
 
 
 def _open_array(path: Path, h: Hierarchy, key: str | None, outputs: str) -> ScoreFile:
+    """The scores of an .npy or .npz."""
     array = pick_array(path, key, ("scores", "logits", "probs"), "--key")
     over = _width(path, array.shape, h, outputs)
     if not np.issubdtype(array.dtype, np.floating):
@@ -125,6 +126,7 @@ def _width(path: Path, shape: tuple[int, ...], h: Hierarchy, outputs: str) -> Wi
 
 
 def _open_csv(path: Path, h: Hierarchy, outputs: str, ignored: Sequence[str], absent: float) -> ScoreFile:
+    """The scores of a table, named by its header or in label order."""
     lines = _csv_rows(path)
     _, first = next(lines, (0, []))
     if not first:
@@ -340,6 +342,7 @@ def _lines(path: Path) -> list[tuple[int, str]]:
 
 
 def _column(path: Path, column: str | None) -> list[tuple[int, str]]:
+    """The labels of a table with their lines."""
     rows = [(line, [cell.strip() for cell in row]) for line, row in csv_rows(read_text(path), str(path))]
     if not rows:
         raise FormatError(f"{path}: the file is empty. Write one label per line.")

@@ -517,6 +517,7 @@ def _categories(source: SourceText, categories: list[dict[str, Any]]) -> Draft:
 
 
 def _open_images(source: SourceText, tree: dict[str, Any], parts: bool) -> Draft:
+    """A draft of Open Images' tree, in which classes recur; with ``parts``, also of what is part of what."""
     nodes: dict[str, None] = {}
     edges: dict[str, dict[tuple[str, str], None]] = {"Subcategory": {}, "Part": {}}
     waiting: list[Any] = [tree]
@@ -538,6 +539,8 @@ def _open_images(source: SourceText, tree: dict[str, Any], parts: bool) -> Draft
 
 
 def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) -> Draft:
+    """A draft of an ontology as a graph in JSON."""
+
     def items(key: str, *texts: str) -> Iterator[dict[str, Any]]:
         for item in (item for graph in graphs if isinstance(graph, dict) for item in graph.get(key, ())):
             if not isinstance(item, dict) or not all(isinstance(item.get(text), str) for text in texts):

@@ -138,6 +138,7 @@ def _edge_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
 
 
 def _cycle_problems(ids: Sequence[str], edges: IntArray) -> list[str]:
+    """One problem for each cycle, which it shows."""
     if (edges[:, 0] < edges[:, 1]).all():  # every parent comes first
         return []
     from scipy.sparse import csr_matrix

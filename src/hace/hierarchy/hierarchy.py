@@ -977,6 +977,7 @@ class Hierarchy:
         return _distances.Ancestors(self.num_nodes, self.edges)
 
     def _node_indices(self, values: Any, labels: Labels, argument: str) -> IntArray:
+        """Labels or node indices, checked, as node indices."""
         check_choice("labels", labels, ("leaves", "nodes"), HierarchyError)
         array = np.asarray(values)
         if array.size and not np.issubdtype(array.dtype, np.integer):

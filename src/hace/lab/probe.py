@@ -157,6 +157,7 @@ def run_pass(
 def _make_runs(
     missing: Sequence[ProbeConfig], out: str | Path, sources: Sources, report: Callable[[int], None]
 ) -> None:
+    """Make the runs of a pass, each in its folder."""
     source = sources[data_key(missing[0])]
     # Before any folder is made: data or losses that do not fit leave nothing behind.
     trees = {config.data.shuffle: config for config in missing}
@@ -214,6 +215,7 @@ def _fit(
     report: Callable[[int], None],
     checkpoints: Path,
 ) -> list[FittedHead]:
+    """The trained heads of the runs, one each."""
     shared = todo[0][0]
     left = len(todo) * shared.epochs
 

@@ -67,6 +67,7 @@ class ProbeTable:
         return {name: interval(*_stacked(seeds, list(seeds), name), groups=self.groups) for name in METRICS}
 
     def _changes(self, title: str) -> dict[str, Interval]:
+        """The differences from the reference by metric, over the seeds that both have."""
         ours = self._columns[title]
         theirs = self._columns[self.reference]
         shared = [seed for seed in ours if seed in theirs]

@@ -198,6 +198,7 @@ def write_checked(
 
 
 def _write_onnx(model: ScoredModel, document: Mapping[str, Any], example: Tensor, path: Path) -> None:
+    """Write a model as ONNX, with the document among its metadata."""
     optional("onnx", "Writing ONNX", "export")
     optional("onnxscript", "Writing ONNX", "export")
     logging.getLogger("torch.onnx").setLevel(logging.ERROR)

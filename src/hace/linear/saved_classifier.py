@@ -196,6 +196,7 @@ def _of_run(
 def _restored(
     kind: Any, document: Mapping[str, Any], arrays: Mapping[str, Any], h: Hierarchy
 ) -> HACEClassifier:
+    """A classifier with the fitted attributes that a file holds."""
     record = document["estimator"]
     params = {name: _restored_param(value) for name, value in record["params"].items()}
     clf = kind(h if record["given"] else None, **params)
@@ -233,6 +234,7 @@ def _restored(
 
 
 def _reading(record: Mapping[str, Any], order: np.ndarray, h: Hierarchy) -> LabelReading:
+    """How labels were read when the classifier was fitted."""
     classes = record["classes"]
     if not record["given"]:
         values = np.array(classes["values"], dtype=_dtype(classes["dtype"]))

@@ -105,6 +105,7 @@ class TableLoss(HierarchicalLoss):
             self.sharpness = soft_label_beta / widest if widest else _ONE_HOT
 
     def _built_unseen_loss(self) -> LeaveOneOutLoss:
+        """The leave-one-out terms of ``unseen``."""
         if self.head.outputs != "nodes":
             raise ConfigError(
                 f"unseen must come with outputs='nodes', where an inner node has an output of its own. Got "

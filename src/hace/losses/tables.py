@@ -152,6 +152,7 @@ def path_entries(h: Hierarchy, rows: IntArray) -> tuple[IntArray, IntArray, IntA
 
 
 def _dag_table(h: Hierarchy, rows: IntArray, dilution: float) -> Table:
+    """The rows of V on a DAG, where paths join."""
     first = np.searchsorted(h.edges[:, 1], np.arange(h.num_nodes + 1)).tolist()
     above = h.edges[:, 0].tolist()
     nodes: list[IntArray] = []

@@ -133,6 +133,7 @@ def trainer_metrics(
     h = loss.hierarchy
 
     def compute_metrics(prediction: Any) -> dict[str, float]:
+        """The metrics of predictions, by the names the Trainer logs."""
         scores = prediction.predictions
         truth = torch.as_tensor(prediction.label_ids)
         labelled = truth != loss.ignore_index

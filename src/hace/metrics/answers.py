@@ -417,6 +417,7 @@ def evaluate_answers(
 
 
 def _values(h: Hierarchy, answers: IntArray, truth: IntArray, distance: str) -> dict[str, float]:
+    """Every metric of single answers, by name."""
     batch = MetricBatch(h, truth, answers=answers)
     measure = answer_measure(h, distance)
     measured = dict(zip(measure.names, measure.value(batch).tolist(), strict=True))

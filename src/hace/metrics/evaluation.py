@@ -352,6 +352,7 @@ def summary_lines(evaluation: Evaluation, name: str = "") -> tuple[str, ...]:
 
 
 def _accuracy(e: Evaluation, name: str) -> str:
+    """The sentence about right answers, with a warning where they are no better than chance."""
     samples = len(e.samples)
     right = samples - e.mistakes
     low, high = share_interval(right, samples)
@@ -396,6 +397,7 @@ def _within(e: Evaluation) -> float:
 
 
 def _mistakes(e: Evaluation) -> str:
+    """The sentence about mistakes."""
     if not e.mistakes:
         return "Mistakes: none."
     text = f"Mistakes: {e.mistakes:,}"

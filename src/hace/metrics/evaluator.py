@@ -109,6 +109,7 @@ class Evaluator:
         self._samples = 0
 
     def _check_temperature(self) -> None:
+        """Refuse a temperature that the scores cannot be divided by; independent scores have none."""
         if self.temperature is None:
             return
         fits = is_number(self.temperature) and self.temperature > 0

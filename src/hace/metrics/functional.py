@@ -34,6 +34,7 @@ def function_of(name: str) -> Callable[..., Any]:
     signature = inspect.Signature([*_SHARED, *own, _FORMS], return_annotation=returned(row))
 
     def face(*arguments: Any, **options: Any) -> Any:
+        """The metric of predictions and targets: a scalar, or a value per level."""
         bound = signature.bind(*arguments, **options)
         given = dict(bound.arguments)
         forms = given.pop("forms", {})

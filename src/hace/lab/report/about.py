@@ -113,6 +113,7 @@ def failures(records: Sequence[Record]) -> list[str]:
 
 
 def _run_text(record: Record) -> str:
+    """What a run is, in a few words."""
     key = record.key
     parts = [
         shown(key.dataset),

@@ -267,6 +267,7 @@ def _carried_up(e: Evaluation, level: int) -> Entry:
 
 
 def _slices_table(models: _Models) -> Table:
+    """How good the best class is on parts of the samples, by model."""
     slices = models[0][1].slices
     titles = {
         "right or below": "right class",
@@ -298,6 +299,7 @@ def _share(right: int, samples: int) -> Entry:
 
 
 def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
+    """What stated probabilities are worth, level by level, with its pictures."""
     if not e.level_titles:
         none = "On a DAG a node has no single ancestor at a level, so there is no diagram by level."
         return (none, pictures["risk_coverage"])
@@ -321,6 +323,7 @@ def _confidence(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ..
 
 
 def _thresholds(e: Evaluation, pictures: Mapping[str, Picture]) -> tuple[Any, ...]:
+    """Answers at a few thresholds, with their curve."""
     shown = e.calibrated or e
     curve = shown.operating_curve
     places = [int(np.argmin(np.abs(curve.thresholds - threshold))) for threshold in _THRESHOLDS]

@@ -62,6 +62,7 @@ class Forest:
         return [self._line(row) for _, row in self.rows.iterrows()]
 
     def _line(self, row: pd.Series) -> dict[str, object]:
+        """What the page draws of a difference."""
         has_interval = row.low == row.low
         return {
             "method": method_title(row["first"]),

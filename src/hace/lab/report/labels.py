@@ -126,6 +126,7 @@ class LabelQuestion:
         return dict(sorted(values.items(), key=lambda item: -item[1]))
 
     def _state(self, condition: Condition) -> LabelState | None:
+        """What came of one state of the labels; None where no method is finished."""
         scores = self.results.scores[condition]
         ranking = self.ranking(condition)
         reference = self.results.second

@@ -104,6 +104,7 @@ def runs_table(records: Iterable[Record]) -> pd.DataFrame:
 
 
 def _row(record: Record) -> dict[str, Any]:
+    """A run as a row of the table of runs."""
     result = record.result
     config = None if record.run is None else record.run.config
     error = record.error or ("loss became infinite or NaN" if record.status == "diverged" else "")

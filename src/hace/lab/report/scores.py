@@ -82,6 +82,7 @@ class PredictionStore:
         return self._trees[fingerprint]
 
     def _load(self, run: Run, paths: bool) -> dict[str, np.ndarray]:
+        """What is needed of the predictions of a run, checked to be of the same samples as the others."""
         arrays = run.predictions()
         samples = {name: arrays[name] for name in ("answer", "top5", "level_correct", "distance")}
         if paths:

@@ -130,6 +130,7 @@ def _compute_what_comes_later(results: Results, condition: Condition) -> None:
 
 
 def _pictures(results: Results, condition: Condition) -> list[Any]:
+    """The pictures of a condition."""
     optional("matplotlib", "Drawing figures", "report")
     from hace.lab.report import figures
 
@@ -202,6 +203,7 @@ def _together(results: Results) -> list[Any]:
 
 
 def _reading(results: Results) -> Section:
+    """The section that explains how to read the page."""
     protocols = dict.fromkeys(condition.protocol for condition in results.scores)
     more = [WORDS["reading_of"][protocol] for protocol in protocols if protocol in WORDS["reading_of"]]
     first, second, *rest = WORDS["reading"]

@@ -137,6 +137,7 @@ def progress(
 
 
 def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: Callable[[], float]) -> Step:
+    """Progress as lines, for logs."""
     begun = clock()
     shown: float | None = None  # the first step is shown at once, as a sign of life and of speed
     before = done
@@ -159,6 +160,7 @@ def _lines(title: str, unit: str, total: int, done: int, stream: TextIO, clock: 
 
 @contextmanager
 def _bar(title: str, unit: str, stream: TextIO) -> Iterator[Start]:
+    """Progress as a bar, for terminals."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
     from rich.table import Column

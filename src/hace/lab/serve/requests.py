@@ -84,6 +84,7 @@ async def _uploaded(request: Request, limits: Limits) -> list[tuple[str, bytes]]
 
 
 async def _from_json(content: bytes) -> tuple[str, list[tuple[str, Any]]]:
+    """The kind and the samples of a JSON body, with their names."""
     try:
         body = await asyncio.to_thread(Body.model_validate_json, content)
     except ValidationError as error:

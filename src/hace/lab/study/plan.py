@@ -308,6 +308,7 @@ class _Grid:
         return from_dict(type(base), {**base.to_dict(), **settings}) if settings else base
 
     def _probe(self, data: DataConfig) -> ProbeConfig:
+        """The configuration of a probe."""
         preset = self.preset
         choices = self.choices
         return ProbeConfig(
@@ -319,6 +320,7 @@ class _Grid:
         )
 
     def _training(self, data: DataConfig) -> TrainConfig:
+        """The configuration of a training, from the recipe of the preset."""
         preset = self.preset
         choices = self.choices
         if preset.recipe is None:

@@ -60,6 +60,7 @@ class Processes(Executor):
         return self._callers.submit(self._call, fn, *args, **kwargs)
 
     def _call(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        """The result of a call in a free process; an error if the process dies."""
         number = self._numbers.get()
         try:
             worker = self._worker(number)

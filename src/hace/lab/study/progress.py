@@ -103,6 +103,7 @@ def watching(stream: TextIO | None = None, clock: Callable[[], float] = time.mon
         task = bar.add_task("study")
 
     def changed(tally: Tally) -> None:
+        """Show what is new."""
         nonlocal shown, noted
         for note in tally.notes[noted:]:
             if bar is not None:

@@ -169,6 +169,7 @@ class Scheduler:
         return jobs
 
     def _job(self, runs: Sequence[str]) -> Job:
+        """The job of these runs."""
         configs = tuple(config for run in runs if (config := self._wanted[run].config) is not None)
         name = self._label(runs[0]) + (f" and {len(runs) - 1} more" if len(runs) > 1 else "")
         return Job(tuple(runs), configs, str(self.study.runs.resolve()), self.threads, name)
@@ -202,6 +203,7 @@ class Scheduler:
                 self._queue.append(entry.job)
 
     def _submit(self, executor: Executor, job: Job) -> None:
+        """Hand a job to the executor; a refusal is the result of its future."""
         self._running.update(job.runs)
         self._began[job.runs] = time.monotonic()
         self._saved |= job.saved_steps()
@@ -227,12 +229,14 @@ class Scheduler:
             time.sleep(pause)
 
     def _postpone(self, job: Job, delay: float) -> None:
+        """Submit a job later."""
         delay = min(delay, MOST_SECONDS)
         self._postponed.append(_Postponed(job, time.monotonic() + delay, delay))
 
     # What came of a job.
 
     def _ended(self, job: Job, future: Future[Errors]) -> None:
+        """Take what a job left on the disk, and decide what becomes of the rest."""
         self._running.difference_update(job.runs)
         finished = []
         missing = []
