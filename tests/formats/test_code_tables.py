@@ -436,3 +436,53 @@ def test_json_with_codes_and_titles(tmp_path: Path) -> None:
         '[{"alias": "food", "title": "Food", "parents": []}, {"alias": "bars", "title": "Bars", "parents": ["food"]}]'
     )
     assert paths(read_hierarchy(path)) == {"Bars": ("Food",)}
+
+
+def test_json_of_codes_in_the_layouts_of_publishers() -> None:
+    """Comtrade's list in an object, GS1's capital keys, and records of codes alone."""
+    rows = '[{"id": "T", "text": "All", "parent": "#"}, {"id": "01", "text": "Animals", "parent": "T"}]'
+    text = f'{{"more": false, "results": {rows}}}'
+    h = parse_hierarchy(text, "json")
+    assert (paths(h), h.notes) == ({"Animals": ("All",)}, ())
+    brick = '{"Level": 2, "Code": 1010, "Title": "Pet Food", "Childs": []}'
+    text = f'{{"LanguageCode": "EN", "Schema": [{{"Level": 1, "Code": 10, "Title": "Pets", "Childs": [{brick}]}}]}}'
+    assert paths(parse_hierarchy(text, "json")) == {"Pet Food": ("Pets",)}
+    text = '[{"code": "01", "title": "Animals", "n": 2}, {"code": "0101", "title": "Horses"}, {"code": "02", "title": "Meat"}]'
+    assert paths(parse_hierarchy(text, "json")) == {"Horses": ("Animals",), "Meat": ()}
+
+
+def test_json_parents_that_are_missing_make_tops_and_are_said() -> None:
+    text = '[{"id": "a", "parent": "gone"}, {"id": "b", "parent": "a"}, {"id": "c", "parent": "c"}]'
+    h = parse_hierarchy(text, "json")
+    assert h.edges.tolist() == [[h.index("a"), h.index("b")]]
+    assert h.notes == ("the parent of 'a' is not in the file; it is a top",)
+
+
+def test_names_that_hold_names() -> None:
+    text = '{"animal": {"dog": ["husky", {"hound": ["beagle"]}], "cat": {}}, "plant": null}'
+    wanted = {
+        "husky": ("dog", "animal"),
+        "beagle": ("hound", "dog", "animal"),
+        "cat": ("animal",),
+        "plant": (),
+    }
+    assert paths(parse_hierarchy(text, "json")) == wanted
+    pytest.importorskip("yaml")
+    text = "animal:\n  dog:\n    - husky\n    - hound: [beagle]\n  cat:\nplant:\n"
+    assert paths(parse_hierarchy(text, "yaml")) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"train": {"rate": 0.1}, "model": {"depth": 3}}',
+        '{"0": "cat", "1": "dog"}',
+        '{"a": ["x", ["y"]]}',
+        '{"a": {"x": []}, "b": {"x": []}}',
+        '{"a": [], "b": []}',
+        '{"a": ' * 5000 + "{}" + "}" * 5000,
+    ],
+)
+def test_json_that_is_no_names_ends_in_a_message(text: str) -> None:
+    with pytest.raises((FormatError, HierarchyError), match=r"^text"):
+        parse_hierarchy(text, "json")

@@ -218,8 +218,9 @@ def test_groups_and_what_is_refused() -> None:
     model.calibrate(x, truth, group)
     assert model.guarantee(0.8).num_groups == 100
     assert len(model.predict_node(x, accuracy=0.8, groups=group)) == 200
-    with pytest.raises(ConfigError, match="estimator must have predict_proba or decision_function"):
-        Answers(Ridge(), H).fit(X, Y)
+    for estimator in (Ridge(), object()):
+        with pytest.raises(ConfigError, match="estimator must have predict_proba or decision_function"):
+            Answers(estimator, H).fit(X, Y)
     with pytest.raises(DataError, match="y must hold one label for each of 300 samples"):
         Answers(GaussianNB(), H).fit(X, Y[:10])
     with pytest.raises(DataError, match="y must hold ids of the hierarchy"):

@@ -9,9 +9,10 @@ from typing import Any
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import parse_json, parse_yaml
+from hace.formats.code_tables import columns_of, parse_codes
 from hace.formats.draft import Draft, Places, Problems, SourceText, quoted, take_edge, upside_down
 from hace.formats.linked_data import is_json_ld, parse_linked_data
-from hace.formats.taxonomies import check_relations, json_taxonomy, resolved
+from hace.formats.taxonomies import absent, check_relations, json_taxonomy, resolved
 from hace.hierarchy import Hierarchy
 
 JSON_FORMAT = "hace-hierarchy/1"
@@ -23,8 +24,11 @@ _URIS = ("uri", "@id", "iri")  # keys of ids in linked data
 _ALSO = ("altNames", "altLabels", "synonyms")  # keys of other names
 # Keys of ids and names in nodes that have neither an id nor a name under the usual keys.
 _OTHER_IDS = ("code", "alias", "notation")
-_OTHER_NAMES = ("title", "display", "label", "preferredLabel", "prefLabel")
+_OTHER_NAMES = ("title", "display", "label", "preferredlabel", "preflabel", "text")
+_NESTED = ("concept", "childs", "subcategories")  # keys of what children is
+_NO_PARENT = ("'#'", "0")  # what the parent of a top is called, as messages quote it
 _INSTEAD = ("useInstead", "replacedBy", "isReplacedBy")  # keys of what took the place of an obsolete node
+_USUAL = _CHILDREN | _PARENTS | {"id", "name", "uri", "@id", "iri", "@graph", *_OTHER_IDS}
 _SHOWN = 3
 
 
@@ -42,7 +46,9 @@ def parse_json_graph(
     * What `write_hierarchy` writes.
     * A nested tree {"name": ..., "children": [...]}, or a list of them. Every node has a "name", an "id" or both; other keys
       do not matter.
-    * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}.
+    * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}; of codes
+      whose prefixes are the tree; or such a list as the only one inside an object.
+    * Names that hold names, {"animal": {"dog": ["husky", "beagle"], "cat": {}}}.
     * JSON-LD of SKOS concepts or classes, with its context inside; a code system of FHIR.
     * Categories of COCO or LVIS, the tree of Open Images (`parts` also reads its Part relations), or obographs
       (`relations` names relations to read besides is_a, such as part_of).
@@ -72,10 +78,11 @@ def _of_content(
         return _own(source, content)
     if isinstance(content, dict) and content.get("resourceType") == "CodeSystem":
         content = content.get("concept")
+    content = _nodes_of_names(content) or _only_list(content)
     _use_usual_keys(content)
     trees = content if isinstance(content, list) else _by_id(content) or [content]
     current = [node for node in trees if not _is_deprecated(node)]
-    draft = _linked_nodes(source, current, children, parents)
+    draft = _linked_nodes(source, current, children, parents) or _records(source, current)
     if draft is None:
         return _nested(source, trees).draft(ids, source.problems)
     obsolete = [node for node in trees if _is_deprecated(node)]
@@ -90,21 +97,73 @@ def _of_content(
     return draft
 
 
+def _nodes_of_names(content: Any) -> list[dict[str, Any]] | None:
+    """Nodes of an object of names that hold names: objects, lists of names, or nothing. None if it holds anything else."""
+    if not isinstance(content, dict) or not any(isinstance(v, dict | list) and v for v in content.values()):
+        return None
+    if not _USUAL.isdisjoint(map(_normalised, content)):
+        return None
+    tops: list[dict[str, Any]] = []
+    waiting: list[tuple[Any, list[dict[str, Any]]]] = [(content, tops)]
+    while waiting:
+        names, nodes = waiting.pop()
+        for name in names:
+            below = names[name] if isinstance(names, dict) else None
+            if isinstance(name, dict):  # an object in a list
+                waiting.append((name, nodes))
+                continue
+            if not isinstance(name, str) or not (
+                below is None or below == "" or isinstance(below, dict | list)
+            ):
+                return None
+            nodes.append({"name": name, "children": []})
+            if below:
+                waiting.append((below, nodes[-1]["children"]))
+    return tops
+
+
+def _only_list(content: Any) -> Any:
+    """What is in the one list of objects that a nameless object holds, else the content itself."""
+    if not isinstance(content, dict) or not _USUAL.isdisjoint(map(_normalised, content)):
+        return content
+    lists = [v for v in content.values() if isinstance(v, list) and v and all(isinstance(i, dict) for i in v)]
+    return lists[0] if len(lists) == 1 else content
+
+
 def _use_usual_keys(content: Any) -> None:
-    """Put what nodes without a name and an id call their code, title and concepts under id, name and children as well."""
+    """Put what nodes call their code, title and concepts under id, name and children as well."""
     waiting = [content]
     while waiting:
         item = waiting.pop()
         if isinstance(item, list):
             waiting += item
         elif isinstance(item, dict):
-            code = _first(item, _OTHER_IDS)
-            title = _first(item, _OTHER_NAMES)
+            plain = {_normalised(key): value for key, value in item.items()}
+            code = _first(plain, _OTHER_IDS)
+            title = _first(plain, _OTHER_NAMES)
             if _first(item, ("id", "name", *_URIS)) is None and _text(code) and isinstance(title, str | None):
-                item |= {"id": code} if title is None else {"id": code, "name": title}
-                if isinstance(item.get("concept"), list):
-                    item.setdefault("children", item["concept"])
+                item["id"] = code
+            if "id" in item and "name" not in item and isinstance(title, str):
+                item["name"] = title
+            nested = _first(plain, _NESTED)
+            if isinstance(nested, list) and all(isinstance(child, dict) for child in nested):
+                item.setdefault("children", nested)
             waiting += item.get("children") or [] if isinstance(item.get("children"), list) else []
+
+
+def _records(source: SourceText, nodes: list[Any]) -> Draft | None:
+    """Records of codes whose prefixes are the tree; None if they are not."""
+    plain = [node for node in nodes if isinstance(node, dict) and all(map(_is_cell, node.values()))]
+    if len(plain) < 2 or len(plain) < len(nodes):
+        return None
+    header = list(dict.fromkeys(key for node in plain for key in node))
+    columns = columns_of(header)
+    rows = [(n, [_text(node.get(key)) or "" for key in header]) for n, node in enumerate(plain, 1)]
+    return parse_codes(source, 0, columns, rows, prefixes=False) if columns.id >= 0 else None
+
+
+def _is_cell(value: Any) -> bool:
+    return value is None or isinstance(value, str | int | float)
 
 
 def _by_id(content: Any) -> list[Any] | None:
@@ -298,15 +357,20 @@ def _draft(source: SourceText, known: dict[str, dict[str, Any]], key: str, *, up
             other = _reference(item)
             if other is None or other not in known:
                 unknown.append((quoted(item), id))
-            else:
+            elif other != id:  # a top may be its own parent
                 draft.edges.append((other, id) if upward else (id, other))
     if not draft.edges and not unknown:
         raise ConfigError(f"{source.name}: some node must have the key {key!r} with another's id. Got none.")
+    draft.edges = list(dict.fromkeys(draft.edges))
+    if upward and draft.edges:
+        below = {child for _, child in draft.edges}
+        tops = [id for item, id in dict.fromkeys(unknown) if id not in below and item not in _NO_PARENT]
+        draft.notes += [absent(tops)] if tops else []
+        unknown = []
     for other, id in unknown[:_SHOWN]:
         source.problems.unfit(None, f"{key} of {quoted(id)} names {other}, and no node has this id.")
     if len(unknown) > _SHOWN:
         source.problems.unfit(None, f"{len(unknown) - _SHOWN:,} more names in {key} are unknown.")
-    draft.edges = list(dict.fromkeys(draft.edges))
     draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
     return draft
 

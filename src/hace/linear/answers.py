@@ -117,7 +117,7 @@ class Answers(AnsweringClassifier):
             y: labels: ids of leaves, or of inner nodes for samples known no better.
             **options: of the classifier's own ``fit``; a value for each sample, such as ``sample_weight``, is cut with them.
         """
-        if not hasattr(self.estimator, "fit"):
+        if callable(self.estimator) and not hasattr(self.estimator, "fit"):
             raise ConfigError(
                 "estimator must have fit to be trained. Got a function of scores: call calibrate(X, y) instead."
             )
