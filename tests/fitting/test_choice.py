@@ -11,7 +11,7 @@ from scipy import sparse
 
 from hace import HACEClassifier, Hierarchy
 from hace.data import Dataset, Features
-from hace.fitting.choice import Trial, choose, simplest
+from hace.fitting.choice import DROP, USE, Choice, Trial, choose, simplest
 from hace.lab.runs.config import DataConfig, LabelsConfig, LossConfig, ProbeConfig, TrainConfig
 from hace.lab.runs.samples import with_advised_loss
 from hace.lab.study.presets import METHODS, PRESETS
@@ -19,6 +19,7 @@ from hace.lab.study.processes import Processes
 from hace.linear.selection import USUAL, Candidate, CrossValidation, Judged, leading, spread, standard_error
 from hace.losses.advice import ADVICE, COARSE, FINE, MILD, SPECIFIC, WRONG, advised_for, recommended_loss
 from hace.losses.registry import LOSSES, loss_parameters
+from hace.metrics.intervals import interval
 
 ROOT = Path(__file__).parents[2]
 TREE = Hierarchy.from_paths([(f"group {c // 3}", str(c)) for c in range(9)])
@@ -161,6 +162,18 @@ def test_coarse_labels_are_used_where_they_help() -> None:
     shuffled = np.random.default_rng(0).permutation(parents)
     misleading = choose(x, np.where(np.arange(450) < 225, nodes, shuffled), TREE, None)
     assert misleading.chosen.coarse == "drop"
+
+
+def test_what_learns_from_coarse_labels_is_not_plain_logistic_regression() -> None:
+    right = np.ones(4, dtype=bool)
+    trials = tuple(
+        Trial(ADVICE[0], Judged(Candidate("cross_entropy", {}, how), USUAL, right, np.ones(4), 1.0, {}))
+        for how in (DROP, USE)
+    )
+    gain = interval(np.zeros((1, 4)))
+    plain, coarse = (Choice(chosen, trials, 1.0, 1.0, gain, gain, 4) for chosen in trials)
+    assert plain.is_flat
+    assert not coarse.is_flat
 
 
 def test_a_flat_hierarchy_leaves_nothing_but_logistic_regression_to_try() -> None:

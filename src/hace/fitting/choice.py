@@ -61,7 +61,8 @@ class Choice:
         trials: all candidates, from simple to involved.
         weight_decay: of the features as they are.
         temperature: from predictions for samples that were held out.
-        gain: accuracy of the best candidate minus flat cross-entropy's, by cross-validation.
+        gain: accuracy minus that of plain logistic regression, by cross-validation; where this was chosen, that of the best
+            candidate minus it.
         coarse_gain: accuracy with coarse labels minus without them; None where there are none.
         samples: how many samples chose.
     """
@@ -81,8 +82,8 @@ class Choice:
 
     @property
     def is_flat(self) -> bool:
-        """Whether plain logistic regression was chosen."""
-        return self.chosen.advice is ADVICE[0]
+        """Whether plain logistic regression was chosen: the taxonomy plays no part, and coarse labels are dropped."""
+        return self.chosen is self.flat
 
 
 def choose(
@@ -132,7 +133,7 @@ def choose(
         tuple(trials),
         10.0**chosen.judged.exponent / cross.scale**2,
         chosen.judged.temperature,
-        _difference(best, trials[0], together),
+        _difference(best if chosen is trials[0] else chosen, trials[0], together),
         _difference(with_, without, together) if with_ is not None and without is not None else None,
         len(nodes),
     )

@@ -171,7 +171,8 @@ def check_enough(given: Given) -> Given:
     single = int((counts == 1).sum())
     if not single:
         return given
-    note = f"{single:,} of {h.num_leaves:,} classes have a single sample, which trains and is never tested."
+    has = "has" if single == 1 else "have"
+    note = f"{single:,} of {h.num_leaves:,} classes {has} a single sample, which trains and is never tested."
     return replace(given, notes=(*given.notes, note))
 
 

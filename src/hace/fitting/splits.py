@@ -20,6 +20,7 @@ FEW = 200
 MORE_FOLDS = 5
 # A guarantee of 95% needs 19 samples; of these many a temperature and a test are worth their cost.
 LEAST = 20
+ENOUGH = 130  # samples with a class label, of which so many can be held out twice, to calibrate and to test
 # What is held out: enough for narrow intervals, as a share within these bounds.
 _WANTED = {TEST: (1000, 0.1, 0.2), CALIBRATION: (500, 0.05, 0.2)}
 MOST_GROUPS = 0.25  # share of groups to hold out, where guarantees rest on groups and these are few

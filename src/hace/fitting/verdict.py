@@ -24,7 +24,7 @@ from hace.fitting.findings import Findings
 from hace.fitting.inputs import in_memory
 from hace.fitting.newness import ask_about_new, left_out_turns
 from hace.fitting.place_of_use import PlaceOfUse
-from hace.fitting.splits import TEST
+from hace.fitting.splits import ENOUGH, LEAST, TEST
 from hace.fitting.training import Training
 from hace.hierarchy.assembly import IntArray
 from hace.linear.estimator import HACEClassifier
@@ -99,7 +99,9 @@ def findings_of(
     )
 
 
-_NO_CALIBRATION = "Too few samples to hold some out: give more, or a validation split."
+_NO_CALIBRATION = (
+    f"Too few samples to hold {LEAST} out. Give {ENOUGH} with a class label or more, or a split called val."
+)
 
 
 def _right(training: Training, clf: HACEClassifier, rows: IntArray) -> np.ndarray | None:
