@@ -59,6 +59,26 @@ def test_labels_may_be_unknown(folder: Path, capsys: pytest.CaptureFixture[str])
     assert result["samples"] == 300
 
 
+def test_groups_need_no_labels(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A guarantee about new groups is checked before anything is labelled: a file names the groups alone."""
+    z, y = scored(400, 7)
+    site = np.arange(400) // 8
+    sites = folder / "sites.csv"
+    calibrate_scores(z, H.leaf_nodes[y], H, 0.8, groups=site).write(folder / "calibration.json")
+    sites.write_text("\n".join(["file,site", *(f"{i}.jpg,s{i // 6}" for i in range(300))]) + "\n")
+    options = ["--accuracy", "0.8", "--json", "--hierarchy", str(folder / "tree.json")]
+    command = ["check", str(folder / "calibration.json"), str(folder / "new.npy"), *options]
+    assert cli.main(command) == 2
+    assert "--groups COLUMN" in capsys.readouterr().err
+    assert cli.main([*command, "--labels", str(sites), "--groups", "site"]) == 0
+    out, err = capsys.readouterr()
+    result = json.loads(out)
+    assert result["labels"] is None
+    assert result["comparison"]["units"] == "groups"
+    assert len(result["comparison"]["unlike_groups"]) == 50
+    assert "has no column of labels" in err
+
+
 def test_the_page(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(folder, "unlike.npy", "--page", str(folder / "page.html")) == 0
     page = (folder / "page.html").read_text()

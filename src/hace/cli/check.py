@@ -58,7 +58,7 @@ def check(
         model: Model of `hace fit`, or a calibrated run or its exported file; with --hierarchy, a file of `hace calibrate`.
         new: New samples, as `hace predict` takes them; with --hierarchy their scores: .npy, .npz, .csv or .parquet.
         hierarchy: Hierarchy of the scores, in any form that `hace hierarchy` reads.
-        labels: Known labels, in the order of the samples: .npy, .npz, .csv or .txt.
+        labels: Known labels, in the order of the samples: .npy, .npz, .csv or .txt. A .csv may name groups alone.
         label_column: Column to read from a .csv of labels.
         groups: Column of --labels that names each sample's group.
         accuracy: Guarantee to check.
@@ -101,12 +101,29 @@ class Truth:
         """(S,) the nodes of labels, -1 where there is none, and (S,) groups where there are any."""
         if self.labels is None:
             return np.full(samples, -1), None
+        if self.names_groups_alone():
+            return np.full(samples, -1), _groups(self.labels, self.groups)
         truth = _known_truth(self.labels, self.column, h)
         if len(truth) != samples:
             raise DataError(
                 f"{self.labels} must have one label for each of the {samples:,} samples. Got {len(truth):,} labels."
             )
         return truth, _groups(self.labels, self.groups)
+
+    def names_groups_alone(self) -> bool:
+        """Whether the file has a column of groups and none of labels, which is then said."""
+        if self.labels is None or self.column is not None or self.groups is None:
+            return False
+        from hace.files.documents import read_rows
+
+        header, _ = read_rows(self.labels)
+        if self.groups not in header or {"label", "labels"} & {name.casefold() for name in header}:
+            return False
+        print(
+            f"{self.labels} has no column of labels: none is known (--label-column names one)",
+            file=sys.stderr,
+        )
+        return True
 
 
 def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, level: float) -> Check:
@@ -121,7 +138,9 @@ def _check_model(path: Path, new: Path, truth: Truth, accuracy: float, of: str, 
         model = load(path)
         known = None
         named = None
-        if truth.labels is not None:
+        if truth.labels is not None and truth.names_groups_alone():
+            named = _groups(truth.labels, truth.groups)
+        elif truth.labels is not None:
             h = model.hierarchy
             nodes = _known_truth(truth.labels, truth.column, h).tolist()
             known = [h.nodes[v] if v >= 0 else None for v in nodes]

@@ -156,7 +156,8 @@ def check(
     by_group = guarantee.groups == "new"
     if by_group and groups is None:
         raise ConfigError(
-            "groups must name the group of every new sample: the guarantee is about new groups. Got none."
+            "groups must name the group of every new sample: the guarantee is about new groups. Got none "
+            "(--labels FILE --groups COLUMN; labels may be missing)."
         )
     given = Scores(scores, hierarchy, kind, outputs)
     new = Profile.of(given.data, hierarchy, similarity=similarity, groups=groups, kind=kind, outputs=outputs)
