@@ -36,7 +36,7 @@ COMMENT = re.compile(r"^<!--(?:(?!-->)[^\n])*-->\n|<!--.*?-->", re.MULTILINE | r
 MATH = ".. math::"
 MATH_BLOCK = re.compile(r"^```math\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 PROMPT = ">>> "
-TO_EVIDENCE = re.compile(r"\]\(((?:\.\./)*)\.\./evidence/")
+TO_RECORD = re.compile(r"\]\(((?:\.\./)*)\.\./(evidence|examples)/")
 FROM_EVIDENCE = re.compile(r"\]\(\.\./docs/")
 STUDY = [
     "animals",
@@ -140,20 +140,22 @@ def help_of(command: Command) -> str:
 
 
 def on_files(files: Files, config: Any, **_: Any) -> Files:
-    """Add the page of commands, the live report, and the record of the evidence."""
+    """Add the page of commands, the live report, the record of the evidence, and the notebook."""
     files.append(File.generated(config, "commands.md", content=commands_page()))
     files.append(File.generated(config, "example-report/report.html", content=example_report()))
     for path in sorted((ROOT / "evidence").glob("*.md")):
         files.append(File.generated(config, f"evidence/{path.name}", abs_src_path=str(path)))
+    notebook = "examples/first_steps.ipynb"
+    files.append(File.generated(config, notebook, abs_src_path=str(ROOT / notebook)))
     return files
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """List the losses, draw the formulas, take out comments, and add an index of all objects to the overview of the API.
 
-    The repository has the record of the evidence beside docs, the site below them: links between both follow.
+    The repository has the record of the evidence and the notebook beside docs, the site below them: links between both follow.
     """
-    markdown = FROM_EVIDENCE.sub("](../", TO_EVIDENCE.sub(r"](\1evidence/", with_losses(markdown)))
+    markdown = FROM_EVIDENCE.sub("](../", TO_RECORD.sub(r"](\1\2/", with_losses(markdown)))
     markdown = MATH_BLOCK.sub(lambda block: drawn(block[1].replace("\n", " ")), COMMENT.sub("", markdown))
     return markdown + object_index() if page.file.src_uri == "api/index.md" else markdown
 

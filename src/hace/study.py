@@ -1,7 +1,7 @@
 """A whole comparison in one call, from the grid to the page.
 
     study = hace.Study("mixed-labels", features={"birds": "birds.npz"}, hierarchy={"birds": "taxonomy.csv"}, seeds=5)
-    results = study.run()          # a second call, or a second process, goes on where this one stopped
+    results = study.run()          # a second call, or a second process, resumes where this one stopped
     print(results.verdict, results.table())
     results.report("page")
 
@@ -112,7 +112,7 @@ class Study(Choices):
             cluster: What each run gets on a cluster.
             threads: Threads per run; with 1, runs repeat bit for bit.
             retries: Retries of a failed run.
-            update: Whether to go on if the study in the folder has changed.
+            update: Whether to continue if the study in the folder has changed.
 
         Raises:
             ConfigError: Something does not fit, or the folder holds another study; with the differences.

@@ -188,7 +188,7 @@ def samples_like(held_out: np.ndarray, new: np.ndarray, seed: int = 0) -> Likene
         (True, 0.5)
     """
     if not len(held_out) or not len(new):
-        raise DataError("Both held-out and new samples must be at least one. Got none.")
+        raise DataError("There must be at least one held-out sample and one new sample. Got none.")
     edges = _edges(held_out, new)
     ours = np.histogram(held_out, edges)[0]
     theirs = np.histogram(new, edges)[0]

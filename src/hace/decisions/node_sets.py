@@ -118,7 +118,7 @@ def set_ladder(log_q: Tensor, hierarchy: Hierarchy, nodes: int) -> SetLadder:
     n = hierarchy.num_leaves
     if n > _MOST_LEAVES:
         raise ConfigError(
-            f"rule 'set' takes at most {_MOST_LEAVES:,} leaves, for its work grows with their square. Got {n:,}."
+            f"rule 'set' takes at most {_MOST_LEAVES:,} leaves: its work grows with their square. Got {n:,}."
         )
     q = log_q.double().exp().cpu().numpy()
     step = max(1, _ENTRIES // ((n + 1) * (nodes + 1) * (nodes + 1)))

@@ -153,7 +153,7 @@ def compare_profiles(
     """
     require("draws", draws, "at least 1", draws >= 1)
     if not len(calibration) or not len(new):
-        raise DataError("Both the calibration and the new samples must be at least one. Got none.")
+        raise DataError("There must be at least one calibration sample and one new sample. Got none.")
     if by_group and (calibration.groups is None or new.groups is None):
         raise ConfigError("groups must name the group of every sample, of the calibration and new. Got none.")
     both, is_new = _units(calibration, new, by_group)

@@ -242,7 +242,7 @@ def test_another_plan_is_refused_with_the_difference(
         f"  model.weights: there {backbone.weights}, here {'0' * 64}\n"
         "  model.pool: there auto, here avg\n"
         "  compute.batch_size: there 3, here 4\n"
-        "Give the options it was made with to go on there, or another --out."
+        "Give the options it was made with to resume, or another --out."
     )
     assert content(whole) == before
 

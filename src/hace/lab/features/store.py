@@ -211,7 +211,7 @@ def claim(folder: Path, plan: FeaturePlan) -> FeaturePlan:
             raise ConfigError(
                 f"{folder} holds other features:\n  "
                 + "\n  ".join(different)
-                + "\nGive the options it was made with to go on there, or another --out."
+                + "\nGive the options it was made with to resume, or another --out."
             )
     write_whole(folder / MANIFEST, json_bytes(plan.manifest))
     return plan

@@ -35,7 +35,7 @@ class Cluster(Config):
         constraint: SLURM: features that a node must have.
         memory: SLURM: gigabytes per run.
         nodes: SLURM: nodes per training, each with `gpus` GPUs.
-        hours: SLURM: time limit of a job. A training saves before it, and goes on in the next job.
+        hours: SLURM: time limit of a job. A training saves before it, and the next job resumes it.
         setup: SLURM: shell lines that a job runs first.
     """
 

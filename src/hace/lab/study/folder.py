@@ -274,7 +274,7 @@ def _refusal(folder: Path, changes: Sequence[str]) -> str:
         [
             f"{folder} holds another study. Changed:",
             *lines,
-            "Give another folder, or update (--update) to go on with the new one; runs that both have stay.",
+            "Give another folder, or update (--update) to continue with the new one; runs that both have stay.",
         ]
     )
 

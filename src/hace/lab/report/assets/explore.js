@@ -116,7 +116,7 @@ function haceExplore(data) {
     const more = second() ? "pale: the 95% interval includes 0; grey: no test samples" : "grey: no test samples";
     const stopping = controls.stops.checked;
     if (stopping) bar.style.background = `linear-gradient(to right, ${PALE}, ${BLUE})`;
-    const words = stopping ? ["answers go on below", "answers stop here", "grey: no answers"] : [...named, more];
+    const words = stopping ? ["answers continue below", "answers stop here", "grey: no answers"] : [...named, more];
     find("legend").replaceChildren(make("span", words[0]), bar, make("span", words[1]), make("span", words[2]));
   }
 
