@@ -62,7 +62,15 @@ def test_classes_with_too_few_samples_are_pooled_upward() -> None:
     assert sorted(map(len, made.pools)) == [1, 1, 2]
     assert any(H.leaves[1] in pool and len(pool) == 2 for pool in made.pools)
     assert "in each class, 2 of them pooled with relatives" in made.guarantee
-    assert "share one guarantee: " in made.assumptions[-1]
+    assert made.assumptions[-1] == (
+        "Classes that share one guarantee: beagle and husky. It holds on average over them, if they are as frequent as in the "
+        "calibration."
+    )
+    surely = guaranteed_threshold(z[few], y[few], H, 0.9, 0.9, by="class")
+    assert (
+        "Each class or pool keeps it with that probability, all 3 at once with probability 0.7 or more."
+        in surely.assumptions
+    )
     again = GuaranteedThreshold.from_dict(json.loads(json.dumps(made.to_dict())))
     assert again == made
     assert again.predict(z, H).ids == made.predict(z, H).ids

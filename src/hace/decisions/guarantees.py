@@ -46,6 +46,7 @@ _WITHIN_CLASSES = (
     "Within each class, new {unit} look like the calibration {unit} of that class; how many there are of each does not "
     "matter."
 )
+_WITHIN_POOLS = "It holds on average over them, if they are as frequent as in the calibration."
 _ASSUMED = (
     "The model and its temperature were fitted and chosen on other {unit} than the calibration {unit}.",
     "New {unit} get the same subset of classes, if any, and nothing was chosen by looking at them.",
@@ -199,19 +200,20 @@ class GuaranteedThreshold:
             return (_NEW_GROUPS + independent, *always[:-1], _WITHIN_GROUPS)
         if self.pools is not None:
             pooled = [" and ".join(pool) for pool in self.pools if len(pool) > 1]
-            few = (
-                (f"Classes with too few {unit} share one guarantee: {'; '.join(pooled)}.",) if pooled else ()
-            )
-            return (_WITHIN_CLASSES.format(unit=unit), *always[:-1], *few)
+            shared = f"Classes that share one guarantee: {'; '.join(pooled)}. {_WITHIN_POOLS}"
+            joint = () if self.confidence is None else (self._all_at_once("class or pool", len(self.pools)),)
+            return (_WITHIN_CLASSES.format(unit=unit), *always[:-1], *joint, *((shared,) if pooled else ()))
         assumed = (_SAME_SOURCE.format(unit=unit) + independent, *always)
         if not isinstance(self.threshold, dict):
             return assumed
         if self.confidence is None:
             return (*assumed, "Each group keeps the guarantee on average, and so do all of them together.")
-        number = len(self.threshold)
+        return (*assumed, self._all_at_once("group", len(self.threshold)))
+
+    def _all_at_once(self, each: str, number: int) -> str:
+        assert self.confidence is not None
         together = max(0.0, 1 - number * (1 - self.confidence))
-        joint = f"Each group keeps it with that probability, all {number} at once with probability {together:.3g} or more."
-        return (*assumed, joint)
+        return f"Each {each} keeps it with that probability, all {number} at once with probability {together:.3g} or more."
 
     def bound(self, hierarchy: Hierarchy) -> RiskBound:
         """What it guarantees, in exact fractions."""
