@@ -34,7 +34,7 @@ def test_help_teaches_every_setting(capsys: pytest.CaptureFixture[str]) -> None:
         "hace train --preset cifar100/resnet18/hace",
         "torchrun --nproc-per-node 4 -m hace train",
         "--option -o",
-        "A loss of hace.LOSSES, with its parameters",
+        "Loss of hace.LOSSES, with parameters as in hace:dilution=0.3:label_smoothing=0.1",
         "--data-root",
         "[choices: fp32, bf16, fp16]",
         "--checkpoint-seconds",

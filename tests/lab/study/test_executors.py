@@ -19,6 +19,7 @@ import pytest
 
 from hace.cli import main
 from hace.errors import ConfigError, HaceError
+from hace.files.writing import is_held
 from hace.lab.probe import load_sources, run_folder
 from hace.lab.report import report_text
 from hace.lab.runs.config import DataConfig, ProbeConfig
@@ -219,14 +220,40 @@ def test_workers_that_are_killed_cost_their_runs_only(
     """As the system kills them for lack of memory."""
     out = tmp_path / "study"
     study = start(study_options(reference, *OPTIONS["local"], "--out", str(out)))
-    wait_for(lambda: results(out) or study.poll() is not None, "a first result")
-    for child in children_of(study.pid):
-        if b"spawn_main" in Path(f"/proc/{child}/cmdline").read_bytes():
-            os.kill(child, signal.SIGKILL)
+    wait_for(lambda: stopped_at_work(study.pid, out) or study.poll() is not None, "workers at work")
+    for worker in workers_of(study.pid):
+        os.kill(worker, signal.SIGKILL)
     _, errors = study.communicate(timeout=SECONDS)
     assert study.returncode == 0, errors
     assert "was ended by SIGKILL (out of memory?)" in errors
     assert outcomes(out / "runs") == outcomes(reference / "study" / "runs")
+
+
+def workers_of(pid: int) -> list[int]:
+    """The children of a study that train."""
+    return [child for child in children_of(pid) if b"spawn_main" in of_process(child, "cmdline")]
+
+
+def of_process(pid: int, file: str) -> bytes:
+    """What a file of /proc says of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/{file}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def stopped_at_work(pid: int, out: Path) -> bool:
+    """Stop a study's workers where they are; unless one of them is in the middle of a run, they go on."""
+    workers = workers_of(pid)
+    for worker in workers:
+        os.kill(worker, signal.SIGSTOP)
+    for worker in workers:
+        wait_for(lambda worker=worker: b"(stopped)" in of_process(worker, "status"), "a worker to stop")
+    at_work = any(is_held(folder) for folder in out.glob("runs/*"))
+    if not at_work:
+        for worker in workers:
+            os.kill(worker, signal.SIGCONT)
+    return at_work
 
 
 def children_of(pid: int) -> list[int]:

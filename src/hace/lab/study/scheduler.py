@@ -280,7 +280,8 @@ class Scheduler:
         again = [run for run in runs if saved.get(run, 0) > self._saved.get(run, 0)]
         for run in again:
             self._note(f"{self._label(run)}: saved at step {saved[run]}, resumes from there: {reason}")
-        if len(runs) > 1:  # perhaps one of them is to blame: try each alone
+        if len(runs) > 1:  # perhaps one of them is to blame
+            self._note(f"{job.name}: each of them is tried alone: {reason}")
             again = runs
         self._queue.extend(self._job([run]) for run in again)
         return [run for run in runs if run not in again]
