@@ -64,15 +64,27 @@ def fit_heads(
 ) -> list[FittedHead]:
     """Train heads side by side; each comes out as if trained alone.
 
-    The same arguments give the same bits at one thread. The seed fixes the initial weights (distributed as in
-    torch.nn.Linear, unless ``optimization`` says zeros; they depend on seed and shape only) and the order of the batches (on
-    seed and epoch only). The global random states of torch and numpy stay untouched.
+    The same arguments give the same bits at one thread.
 
-    ``validation`` has features and targets to measure top-1 on after each epoch; any leaf below a coarse label counts as right.
-    With ``sample_weight`` the loss of a batch is sum w l / sum w. ``on_epoch`` gets each epoch's number and, for each trial,
-    its new record, or None where it has ended. A memory map whose float32 copy would exceed HACE_MAX_MEMORY is read from disk
-    a batch at a time. Into the folder ``checkpoints`` the state goes every five minutes, and the same call on the same data
-    resumes from it, with the same bits; "lbfgs" has no such state.
+    Args:
+        x: Features (M, d): a tensor, an array, or a sparse matrix of scipy, which stays sparse. A memory map whose float32 copy
+            would exceed HACE_MAX_MEMORY is read from disk a batch at a time.
+        target: Labels, as the losses take them.
+        trials: One loss, rate and weight decay per head.
+        optimization: What all heads share.
+        seed: Fixes the initial weights (distributed as in torch.nn.Linear, unless ``optimization`` says zeros; they depend on
+            seed and shape only) and the order of the batches (on seed and epoch only). The global random states of torch and
+            numpy stay untouched.
+        validation: Features and targets to measure top-1 on after each epoch; any leaf below a coarse label counts as right.
+        sample_weight: Weights w: the loss of a batch is sum w l / sum w.
+        on_epoch: Called with each epoch's number and, for each trial, its new record, or None where it has ended.
+        start: A fitted head to start from.
+        checkpoints: Folder that gets the state every five minutes. The same call on the same data resumes from it, with the
+            same bits; "lbfgs" has no such state.
+
+    Returns:
+        A head for each trial. One whose loss is no longer finite has diverged: `head.diverged` gives the epoch, step and rate,
+        its weights are zeros, and the other heads continue unaffected.
     """
     _check_group(trials, optimization, seed, validation)
     full = optimization.optimizer == "lbfgs"
