@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal
 
 from fastapi import Depends, FastAPI, HTTPException, Query, Request, Response
 from fastapi.responses import HTMLResponse, JSONResponse
+from jinja2 import Environment
 from pydantic import BaseModel, ConfigDict, Field
 
 from hace import __version__
@@ -66,11 +67,9 @@ def make_app(
     """The page and the API of a model; ``hosts``: names it answers to, against sites that point a name of theirs at it."""
     limits = limits or Limits()
     about = model_document(predictor)
-    tree = hierarchy_document(predictor.hierarchy)
     if about["kinds"] != ["features"]:
         _ = predictor.vision  # its model loads here, not with the first request
     batcher = Batcher(predictor, limits)
-    decoders = asyncio.Semaphore(4)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -83,14 +82,11 @@ def make_app(
         if token is not None and not hmac.compare_digest(given, f"Bearer {token}".encode()):
             raise HTTPException(401, "The token is missing or wrong.", {"WWW-Authenticate": "Bearer"})
 
-    assets = templates(PACKAGE)
     guarded = [Depends(allowed)]
+    assets = templates(PACKAGE)
     schema = json.loads(assets.globals["asset"]("api.json"))
     problem = {"application/json": {"schema": schema["Problem"]}}
     refused: Any = {code: {"description": why, "content": problem} for code, why in schema["Refused"].items()}
-    answered: Any = {200: {"content": {"application/json": {"schema": schema["Answers"]}}}}
-    bodies = {"application/json": {"schema": Body.model_json_schema()}}
-    bodies |= schema["Files"] if "images" in about["kinds"] else {}
     app = FastAPI(
         title=title, version=__version__, lifespan=lifespan, docs_url=None, redoc_url=None, responses=refused
     )
@@ -99,6 +95,30 @@ def make_app(
     @app.exception_handler(HaceError)
     def explain(request: Request, error: HaceError) -> JSONResponse:
         return JSONResponse({"detail": str(error)}, 422)
+
+    @app.exception_handler(OverloadedError)
+    def come_back(request: Request, error: OverloadedError) -> JSONResponse:
+        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
+
+    unavailable: Any = {503: {"description": "A request would not be answered now.", "content": problem}}
+
+    @app.get("/health", summary="Whether a request would be answered.", responses=unavailable)
+    async def health() -> JSONResponse:
+        trouble = batcher.trouble()
+        waiting = batcher.queue.qsize()
+        if trouble is not None:
+            return JSONResponse({"detail": f"unavailable: {trouble}", "waiting": waiting}, 503)
+        return JSONResponse({"status": "ok", "waiting": waiting})
+
+    _add_pages(app, assets, title)
+    _add_documents(app, guarded, about, hierarchy_document(predictor.hierarchy))
+    _add_samples(app, guarded, samples, refused["422"])
+    _add_predict(app, guarded, _Answering(predictor, batcher, limits, about["kinds"]), schema)
+    return app
+
+
+def _add_pages(app: FastAPI, assets: Environment, title: str) -> None:
+    """Add the page to try the model, and the page that describes the API."""
 
     @app.get("/", include_in_schema=False)
     def page() -> HTMLResponse:
@@ -115,19 +135,9 @@ def make_app(
         address = str(request.base_url)
         return HTMLResponse(assets.get_template("api.html").render(title=title, paths=paths, address=address))
 
-    @app.exception_handler(OverloadedError)
-    def come_back(request: Request, error: OverloadedError) -> JSONResponse:
-        return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "1"})
 
-    unavailable: Any = {503: {"description": "A request would not be answered now.", "content": problem}}
-
-    @app.get("/health", summary="Whether a request would be answered.", responses=unavailable)
-    async def health() -> JSONResponse:
-        trouble = batcher.trouble()
-        waiting = batcher.queue.qsize()
-        if trouble is not None:
-            return JSONResponse({"detail": f"unavailable: {trouble}", "waiting": waiting}, 503)
-        return JSONResponse({"status": "ok", "waiting": waiting})
+def _add_documents(app: FastAPI, guarded: Any, about: dict[str, Any], tree: dict[str, Any]) -> None:
+    """Add what clients may know of the model and its hierarchy."""
 
     @app.get("/model", summary="What the model takes, its temperature, its guarantees.", dependencies=guarded)
     def model() -> dict[str, Any]:
@@ -137,11 +147,15 @@ def make_app(
     def hierarchy() -> dict[str, Any]:
         return tree
 
+
+def _add_samples(app: FastAPI, guarded: Any, samples: Sequence[Sample], missing: Any) -> None:
+    """Add the samples that the page offers; ``missing`` describes the answer where there is no such sample."""
+
     @app.get("/samples", summary="The samples that the page offers.", dependencies=guarded)
     def sample_list() -> dict[str, Any]:
         return {"samples": [s.about for s in samples]}
 
-    pictures: Any = {404: refused["422"], 200: {"content": {"image/png": {}, "application/json": {}}}}
+    pictures: Any = {404: missing, 200: {"content": {"image/png": {}, "application/json": {}}}}
 
     @app.get("/samples/{number}", summary="One of them.", dependencies=guarded, responses=pictures)
     def sample(number: int) -> Response:
@@ -152,6 +166,13 @@ def make_app(
             return Response(content, media_type="image/png")
         return JSONResponse({"features": content})
 
+
+def _add_predict(app: FastAPI, guarded: Any, answering: _Answering, schema: dict[str, Any]) -> None:
+    """Add the answers of the model."""
+    answered: Any = {200: {"content": {"application/json": {"schema": schema["Answers"]}}}}
+    bodies = {"application/json": {"schema": Body.model_json_schema()}}
+    bodies |= schema["Files"] if "images" in answering.kinds else {}
+
     @app.post(
         "/predict",
         summary="Answers for photos, texts or features.",
@@ -161,27 +182,47 @@ def make_app(
         openapi_extra={"requestBody": {"required": True, "content": bodies}},
     )
     async def predict(request: Request, options: Annotated[Options, Query()]) -> Response:
-        kind, given = await samples_of(request, limits)
-        if kind not in about["kinds"]:
-            raise HTTPException(422, f"The model takes {' or '.join(about['kinds'])}. Got {kind}.")
-        if not 1 <= len(given) <= limits.samples:
-            said = f"A request must have 1 to {limits.samples} samples. Got {len(given):,}."
+        documents = await answering.documents(request, options)
+        return Response(json.dumps({"predictions": documents}), media_type="application/json")
+
+
+class _Answering:
+    """From a request to the documents that answer it.
+
+    Args:
+        predictor: decodes samples.
+        batcher: answers them.
+        limits: of a request.
+        kinds: of samples that the model takes.
+    """
+
+    def __init__(self, predictor: Predictor, batcher: Batcher, limits: Limits, kinds: Sequence[str]) -> None:
+        self.kinds = kinds
+        self._predictor = predictor
+        self._batcher = batcher
+        self._limits = limits
+        self._decoders = asyncio.Semaphore(4)
+
+    async def documents(self, request: Request, options: Options) -> list[dict[str, Any]]:
+        """One document per sample: an answer, or why it cannot be read."""
+        kind, given = await samples_of(request, self._limits)
+        if kind not in self.kinds:
+            raise HTTPException(422, f"The model takes {' or '.join(self.kinds)}. Got {kind}.")
+        if not 1 <= len(given) <= self._limits.samples:
+            said = f"A request must have 1 to {self._limits.samples} samples. Got {len(given):,}."
             raise HTTPException(413 if given else 422, said)
         question = options.question()
-        batcher.check(question)
-        with batcher.room_for(len(given)):
-            rows = await decode(predictor, kind, given, limits, decoders)
+        self._batcher.check(question)
+        with self._batcher.room_for(len(given)):
+            rows = await decode(self._predictor, kind, given, self._limits, self._decoders)
             readable = [i for i, row in enumerate(rows) if not isinstance(row, DataError)]
             names = [given[i][0] for i in readable]
             job = Job(kind, names, [rows[i] for i in readable], question, options.scores)
-            answers = iter(await batcher.ask(job) if readable else ())
-        documents = [
+            answers = iter(await self._batcher.ask(job) if readable else ())
+        return [
             {"sample": name, "error": str(row)} if isinstance(row, DataError) else next(answers)
             for (name, _), row in zip(given, rows, strict=True)
         ]
-        return Response(json.dumps({"predictions": documents}), media_type="application/json")
-
-    return app
 
 
 def is_local(host: str) -> bool:
