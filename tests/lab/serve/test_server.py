@@ -140,7 +140,7 @@ def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) ->
     assert client.get("/health").json() == {"status": "ok", "waiting": 0}
     samples = client.get("/samples").json()["samples"]
     assert len({s["truth"] for s in samples}) == len(samples) == 12
-    assert Image.open(io.BytesIO(client.get("/samples/0").content)).size == (192, 192)
+    assert Image.open(io.BytesIO(client.get("/samples/0").content)).size == (128, 128)
     assert client.get("/samples/12").status_code == 404
     assert [s.about["kind"] for s in run_samples(demo[0])] == ["features"] * 12
     for page in ("/", "/docs", "/try.js", "/try.css"):
