@@ -79,6 +79,14 @@ def is_claml(start: FileStart) -> bool:
     return re.match(r"(?:\s*<[?!][^>]*>)*\s*<ClaML\b", start.text) is not None
 
 
+def is_nested_xml(start: FileStart) -> bool:
+    """Any other XML."""
+    is_xml = re.match(
+        r"<(\?xml|!DOCTYPE|[A-Za-z][\w.:-]*[\s>])", start.text
+    ) is not None and start.text.endswith(">")
+    return is_xml and not (is_linked_data(start) or is_label_studio(start) or is_claml(start))
+
+
 def is_topics(start: FileStart) -> bool:
     """RCV1's topics: "parent: A  child: B"."""
     return TOPIC.fullmatch(start.first) is not None

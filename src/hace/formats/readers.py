@@ -26,6 +26,7 @@ from hace.formats.folders import holds_fgvc, holds_nabirds, scan_fgvc, scan_fold
 from hace.formats.graphs import parse_edges, parse_json_graph, parse_names, parse_yaml_graph, render_json
 from hace.formats.label_studio import parse_label_studio, render_label_studio
 from hace.formats.linked_data import parse_linked_data
+from hace.formats.nested_xml import parse_nested_xml
 from hace.formats.ontology import parse_obo
 from hace.formats.taxonomies import parse_ncbi, parse_paths, parse_speciesnet
 from hace.formats.trees import parse_indented, parse_newick, render_newick
@@ -156,6 +157,11 @@ FORMATS: dict[str, Format] = {
         "ClaML: ICD-10 and other classifications of health",
         signature=detection.is_claml,
         parse=parse_claml,
+    ),
+    "xml": Format(
+        "elements with a code and a title inside each other: ICD-10-CM, GS1, JEL",
+        signature=detection.is_nested_xml,
+        parse=parse_nested_xml,
     ),
     "folder": Format("a tree of class folders", scan=scan_folder),
     "nabirds": Format("the files of NABirds", holds=holds_nabirds, scan=scan_nabirds),
