@@ -389,7 +389,7 @@ def test_what_is_indented_is_not_a_hierarchy_unless_asked_for(name: str, tmp_pat
     (tmp_path / name).write_text(NOT_HIERARCHIES[name])
     with pytest.raises(
         FormatError,
-        match=r"--hierarchy-format indented|a node at the top needs a name|must have a Taxonomy tag|must not be OWL/XML"
+        match=r"--hierarchy-format indented|a node at the top needs a name|must have elements with a code|must not be OWL/XML"
         r"|not RDF/XML",
     ):
         read_hierarchy(tmp_path / name)

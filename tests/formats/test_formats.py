@@ -62,6 +62,8 @@ WRITTEN = {
     "label-studio": "<View>\n<Image name='i' value='$i'/>\n<Taxonomy name='t' toName='i'>\n<Choice value='animal'>\n"
     "<Choice value='dog'>\n<Choice value='husky'/>\n<Choice value='beagle'/>\n</Choice>\n<Choice value='cat'/>\n"
     "</Choice>\n</Taxonomy>\n</View>\n",
+    "xml": "<a>\n<b id='animal' name='animal'>\n<c id='dog' name='dog'>\n<d id='husky' name='husky'/>\n"
+    "<d id='beagle' name='beagle'/>\n</c>\n<c id='cat' name='cat'/>\n</b>\n</a>\n",
     "claml": "<ClaML>\n" + "".join(
         f"<Class code='{id}'>\n<SuperClass code='{above}'/></Class>\n" for id, above in
         [("animal", "animal"), ("dog", "animal"), ("cat", "animal"), ("husky", "dog"), ("beagle", "dog")]) + "</ClaML>\n",

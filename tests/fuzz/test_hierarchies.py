@@ -57,6 +57,11 @@ GRAPH = {
         }
     ]
 }
+NAMES = {"pet": {"dog": ["husky", {"hound": ["beagle"]}], "cat": {}}, "plant": None}
+CODES = {
+    "more": False,
+    "results": [{"code": "01", "title": "Pets"}, {"code": "0101", "title": "Dogs", "n": 1.5}],
+}
 TEXTS = {
     "topics": [
         "parent: None child: pet child-description: Pet\nparent: pet child: dog\nparent: pet child: cat\n"
@@ -64,6 +69,7 @@ TEXTS = {
     "label-studio": [
         "<View><Taxonomy name='t' toName='i'><Choice value='pet'><Choice value='dog'/></Choice></Taxonomy></View>"
     ],
+    "xml": ['<a><b code="1"><name>x</name><c id="2" text="y"/></b></a>'],
     "claml": [
         '<?xml version="1.0"?>\n<!DOCTYPE ClaML SYSTEM "ClaML.dtd">\n<ClaML><Class code="I"><SubClass code="A00"/>'
         '<Rubric kind="preferred"><Label xml:lang="en">Infections</Label></Rubric></Class><Class code="A00">'
@@ -87,6 +93,14 @@ TEXTS = {
         'A,"Farms"\n01,"Crops"\n01.1,"Cereals"\nB,"Mines"\n05,"Coal"\n',
         "Section code,Section title,Division code,Division title\nA,Farms,01,Crops\nB,Mines,05,Coal\n",
         "Major,Minor,Detailed,\n11-0000,,,Managers\n,11-1000,,Executives\n,,11-1011,Chiefs\n",
+        "Code,Title,Key\n,Infections,1\n,- Gut,2\n1A00,- - Cholera,3\n",
+        "HTS Number,Indent,Description\n0101,0,Horses\n,1,Other:\n0102,1,Other:\n",
+        "Level1/Code,Level2/Code,Name (en-GB)\nm:1,,arts\n,m:2,opera\n",
+        "id,category\n1,Pets\n2,Pets > Dogs\n3,Pets > Cats > Tabby\n",
+        "Node ID,Path\n1,Home\n2,Home/Hobs\n",
+        "code,text\n00-XX,General\n00-01,Teaching\n00Axx,Topics\n00A05,Mathematics\n",
+        "code,title\nI,Infections\nA00-A09,Gut\nA00,Cholera\nII,Neoplasms\nC00,Lip\n",
+        "conceptUri,broaderUri\nu:1,u:0\nu:2,u:1\n",
         "Code,Title\n31-33,Factories\n311,Food\n32,x\n322,Paper\n",
         "kingdom,class,family,genus,species\nAnimalia,Aves,,Corvus,Corvus corax\nAnimalia,,Felidae,Panthera,leo\n",
     ],
@@ -127,7 +141,8 @@ TEXTS = {
         "\n[Term]\nid: A:3\nis_a: A:1\nis_obsolete: true\n\n[Typedef]\nid: part_of\n"
     ],
     "json": [
-        json.dumps(document) for document in (OWN, NESTED, [NESTED, NESTED], LINKED, COCO, IMAGES, GRAPH)
+        json.dumps(document)
+        for document in (OWN, NESTED, [NESTED, NESTED], LINKED, COCO, IMAGES, GRAPH, NAMES, CODES)
     ],
 }
 SPECIAL = {

@@ -81,9 +81,7 @@ def is_claml(start: FileStart) -> bool:
 
 def is_nested_xml(start: FileStart) -> bool:
     """Any other XML."""
-    is_xml = re.match(
-        r"<(\?xml|!DOCTYPE|[A-Za-z][\w.:-]*[\s>])", start.text
-    ) is not None and start.text.endswith(">")
+    is_xml = start.text.startswith("<?xml") or (start.text[0] == "<" and start.name.lower().endswith(".xml"))
     return is_xml and not (is_linked_data(start) or is_label_studio(start) or is_claml(start))
 
 
