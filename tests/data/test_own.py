@@ -39,7 +39,7 @@ def photos(tmp_path: Path) -> Path:
 def test_folders_with_splits(photos: Path) -> None:
     data = hace.load_dataset("folders", photos, hierarchy=H)
     assert data.name == "photos"
-    assert list(data.splits) == ["train", "test"]
+    assert list(data) == list(data.splits) == ["train", "test"]
     assert ids(data["train"]) == ["beagle", "beagle", "cat", "cat", "husky", "husky"]
     assert data["test"].names == ["test/beagle/0.png", "test/cat/0.png", "test/husky/0.png"]
     assert data["test"].labels.tolist() == [1, 2, 0]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -68,6 +68,9 @@ class Dataset(Generic[_S]):
                 f"{first!r} and {second!r}. New data come from new groups, so this test would flatter. Split by group, or "
                 "leave the groups out."
             )
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.splits)
 
     def __getitem__(self, split: str) -> _S:
         if split not in self.splits:
