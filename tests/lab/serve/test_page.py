@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -308,6 +309,26 @@ def test_sets_of_nodes_are_those_of_python(shown: Any) -> None:
                 )
                 for nodes, slow in zip(result, expected.nodes.tolist(), strict=True):
                     assert set(nodes) == {v for v in slow if v > (0 if h.rooted else -1)}
+
+
+def test_guarantees_about_a_region_hold_for_this_region_alone(
+    browser: Any, demo: tuple[Path, list[Sample]], serve: Callable[[Any], str]
+) -> None:
+    other = Predictor.from_run(demo[0])
+    other.calibration = replace(other.calibration, subset=("owl", "heron"))
+    opened(browser, serve(make_app(other, samples=demo[1])))
+    slide(browser, 90)
+    kept = other.calibration.threshold_for(0.9).guarantee
+    assert "7 of 65 classes" in text(browser, "regionSaid")
+    assert text(browser, "guarantee") == kept
+    enter = "const r = document.getElementById('region'); r.value = arguments[0]; r.dispatchEvent(new Event('input'))"
+    for lines, said in (
+        ("owl", "No guarantee: it would be about answers among the classes of the calibration."),
+        ("", "No guarantee: it would be about answers among the classes of the calibration."),
+        ("heron\nowl", kept),
+    ):
+        browser.execute_script(enter, lines)
+        assert text(browser, "guarantee").startswith(said)
 
 
 def test_the_token_is_in_the_part_of_the_address_that_stays_in_the_browser(

@@ -57,8 +57,8 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         calibration = predictor.calibration
     except HaceError:  # it has none
         calibration = None
-    # The page shows single samples among all classes: guarantees about groups, a region or a prior are not its own.
-    plain = calibration and not (calibration.pool or calibration.subset or calibration.prior)
+    # The page shows single samples, and knows no prior: guarantees about groups or with a prior are not its own.
+    plain = calibration and not (calibration.pool or calibration.prior)
     guarantees = calibration.thresholds if calibration and plain else []
     return {
         "kinds": predictor.kinds,
@@ -79,6 +79,7 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
             for t in guarantees
             if t.accuracy is not None and t.groups is None and t.constrained and t.rule in _RULES
         ],
+        "region": list(calibration.subset) if calibration and plain and calibration.subset else None,
         "broken": calibration.broken if calibration and plain else "",
         "note": "It knows these classes and no others: whatever it is shown, it answers with one of them or a group. "
         "A guarantee holds for samples from the same source as those it was calibrated on.",

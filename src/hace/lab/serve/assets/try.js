@@ -347,7 +347,7 @@ function pass(data, from, lines, to, interpolation, step, line, newStep, newLine
 
 // ---------------------------------------------------------------- the page
 
-const page = { items: [], chosen: 0, keep: null };
+const page = { items: [], chosen: 0, keep: null, calibrated: null };
 
 function element(tag, text, attributes = {}) {
   const made = document.createElement(tag);
@@ -356,10 +356,16 @@ function element(tag, text, attributes = {}) {
   return made;
 }
 
+// Whether answers are among the classes that the guarantees are about: `calibrated`, null for all.
+function likeCalibrated() {
+  const { keep, calibrated } = page;
+  return keep && calibrated ? keep.size === calibrated.size && [...keep].every((l) => calibrated.has(l)) : keep === calibrated;
+}
+
 // The guarantee that the slider asks for: the mildest that was calibrated and is at least as strict; null without one.
 function guarantee() {
   const asked = Number($("sure").value) / 100;
-  if (page.keep) return null;
+  if (!likeCalibrated()) return null;
   return page.guarantees.find((p) => p.accuracy >= asked - 1e-9) || null;
 }
 
@@ -396,8 +402,9 @@ function show() {
     ? broken
       ? `The guarantee is broken: ${model.broken}`
       : kept.guarantee
-    : page.keep
-      ? "No guarantee: it would be about answers among all classes. The slider is a plain threshold on the probability."
+    : model.guarantees.length && !likeCalibrated()
+      ? `No guarantee: it would be about answers among ${page.calibrated ? "the classes of the calibration" : "all classes"}. ` +
+        "The slider is a plain threshold on the probability."
       : model.guarantees.length
         ? "No guarantee this strict was calibrated. The slider is a plain threshold on the probability."
         : "This model is not calibrated: the slider is a plain threshold on its own probability, and nothing is guaranteed. " +
@@ -536,9 +543,14 @@ async function dropped(event) {
   askFiles(files);
 }
 
+// The classes that a list restricts answers to; null for all.
+function restricted({ keep }) {
+  return keep.size && keep.size < page.tree.leaves.length ? keep : null;
+}
+
 function region() {
-  const text = $("region").value, { keep, unknown, lines } = page.tree.region(text);
-  page.keep = keep.size && keep.size < page.tree.leaves.length ? keep : null;
+  const found = page.tree.region($("region").value), { keep, unknown, lines } = found;
+  page.keep = restricted(found);
   const shown = unknown.slice(0, 3).join(", ") + (unknown.length > 3 ? ", …" : "");
   $("regionSaid").textContent = lines.length
     ? `${keep.size} of ${page.tree.leaves.length} classes.${unknown.length ? ` Unknown: ${shown}.` : ""}` : "";
@@ -602,7 +614,11 @@ async function start() {
     document.addEventListener("dragleave", () => $("drop").classList.remove("over"));
     document.addEventListener("drop", (event) => { event.preventDefault(); $("drop").classList.remove("over"); dropped(event); });
   }
-  show();
+  if (model.region) {
+    $("region").value = model.region.join("\n");
+    page.calibrated = restricted(page.tree.region($("region").value));
+  }
+  region();
   document.body.dataset.ready = "yes";
 }
 
