@@ -83,7 +83,7 @@ def test_a_photo_gives_the_commands_answer_at_every_certainty(
         assert best == list(predictions.leaves.names[0])[: len(best)]
         answers.append(node)
     slide(shown, 91)  # between two guarantees the stricter one holds
-    assert "0.05 of all samples" in text(shown, "guarantee")
+    assert "At most 5% of all samples" in text(shown, "guarantee")
     assert shown.get_log("browser") == []
 
 
