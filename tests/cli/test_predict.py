@@ -550,7 +550,7 @@ def test_what_holds_no_images(place: Path, tmp_path: Path, capsys: pytest.Captur
         in message
     )
     lists = {
-        "file,label\na.png,1\n": "must have a header with the column 'path'. Its first line has file, label.",
+        "name,label\na.png,1\n": "must have a header with the column 'path'. Its first line has name, label.",
         "pth\na.png\n": "Did you mean 'pth'?",
         "": "Its first line has nothing",
         "path\n": "the list has no images",

@@ -53,18 +53,20 @@ def new_features(
     return aligned(samples.x, samples.features, known, width), list(samples.names), {}
 
 
-def aligned(x: Any, names: Sequence[str] | None, known: Sequence[str] | None, width: int) -> Any:
+def aligned(
+    x: Any, names: Sequence[str] | None, known: Sequence[str] | None, width: int, source: str = "New data"
+) -> Any:
     """Features in the order of the training."""
     if known is not None and names is not None and list(names) != list(known):
         place = {name: i for i, name in enumerate(names)}
         missing = [name for name in known if name not in place]
         if missing:
             raise DataError(
-                f"New data must have the {len(known):,} features of the training. Missing: {listed(missing)}."
+                f"{source} must have the {len(known):,} features of the training. Missing: {listed(missing)}."
             )
         x = x[:, [place[name] for name in known]]
     if x.shape[1] != width:
-        raise DataError(f"New data must have {width:,} features, as in training. Got {x.shape[1]:,}.")
+        raise DataError(f"{source} must have {width:,} features, as in training. Got {x.shape[1]:,}.")
     return x
 
 
@@ -126,6 +128,10 @@ def _frame_rows(frame: Any, wanted: Sequence[str] | None, source: str) -> Unlabe
     frame.columns = [str(name) for name in frame.columns]
     if wanted is None:
         wanted = [name for name in frame.columns if frame[name].dtype.kind in "biuf"]
+        if not wanted:
+            raise DataError(
+                f"{source} must have columns of numbers. Got {listed(list(frame.columns), 30) or 'none'}."
+            )
     missing = [name for name in wanted if name not in frame.columns]
     if missing:
         raise DataError(
@@ -155,7 +161,7 @@ def opened(
         return predictor.inputs(list(paths), column, boxes, groups)
     path, known = Path(paths[0]), predictor.feature_names
     samples = read_unlabelled(path, known, predictor.layer)
-    x = aligned(samples.x, samples.features, known, predictor.width)
+    x = aligned(samples.x, samples.features, known, predictor.width, path.name)
     rows = [(samples.names, x.toarray() if hasattr(x, "toarray") else x)]
     return FeatureRows(rows, groups=None if groups is None else _groups(path, groups))
 
@@ -169,7 +175,7 @@ def labelled_samples(predictor: ExportedPredictor, path: Path) -> Split:
     names = list(given.names)
     groups = given.groups
     if given.x is not None:
-        x = aligned(given.x, given.features, known, predictor.width)
+        x = aligned(given.x, given.features, known, predictor.width, path.name)
         x = x.toarray() if hasattr(x, "tocsr") else np.asarray(x)
         return Features(h, nodes, names, x.astype(np.float32), groups=groups)
     if given.kind == "photos":
