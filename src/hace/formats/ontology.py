@@ -8,7 +8,7 @@ matter.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from hace.checks import check_choice
@@ -58,6 +58,30 @@ def parse_obo(
             f"ids look like {quoted(next(iter(terms)))}, and obsolete terms do not count."
         )
     draft = Draft(nodes=list(current), names={term.id: term.name for term in current.values() if term.name})
+    outside = _add_edges(draft, source, terms, current, wanted, prefix)
+    draft.synonyms = resolved(_other_names(terms, current), [*current, *draft.names.values()])
+    note_ontology(draft, outside, sum(term.obsolete for term in terms.values()))
+    genus = [
+        term for term in current.values() if not term.parents and dict(term.related).get("intersection_of")
+    ]
+    if genus and "intersection_of" not in wanted:
+        remedy = "relations=intersection_of reads it"
+        draft.notes.append(f"{len(genus):,} terms without is_a have a genus in intersection_of: {remedy}")
+    draft.flat = bool(outside)
+    if isolated == "drop":
+        _drop_isolated(draft, source)
+    return draft
+
+
+def _add_edges(
+    draft: Draft,
+    source: SourceText,
+    terms: Mapping[str, _Term],
+    current: Mapping[str, _Term],
+    wanted: Collection[str],
+    prefix: str,
+) -> dict[tuple[str, str], None]:
+    """Add the edges between current terms; the others, parent and child, lead to terms that the file does not have."""
     outside: dict[tuple[str, str], None] = {}
     for term in current.values():
         more = {id: term.line for relation, id in term.related if relation in wanted}
@@ -68,27 +92,26 @@ def parse_obo(
                 outside |= {(parent, term.id): None} if parent.startswith(prefix) else {}
             elif terms[parent].obsolete:
                 source.problems.unfit(line, f"the parent {quoted(parent)} of {quoted(term.id)} is obsolete.")
+    return outside
+
+
+def _other_names(terms: Mapping[str, _Term], current: Mapping[str, _Term]) -> list[tuple[str, str]]:
+    """Other names with the current term that each means: synonyms, alternative ids, and terms that it replaced."""
     pairs = [(name, term.id) for term in current.values() for name in term.others]
     for term in terms.values():
         if term.obsolete and term.replaced_by in current:
             pairs += [(name, term.replaced_by) for name in (term.id, *term.others)]
-    draft.synonyms = resolved(pairs, [*current, *draft.names.values()])
-    note_ontology(draft, outside, sum(term.obsolete for term in terms.values()))
-    genus = [
-        term for term in current.values() if not term.parents and dict(term.related).get("intersection_of")
-    ]
-    if genus and "intersection_of" not in wanted:
-        remedy = "relations=intersection_of reads it"
-        draft.notes.append(f"{len(genus):,} terms without is_a have a genus in intersection_of: {remedy}")
-    draft.flat = bool(outside)
-    if isolated == "drop":
-        connected = {end for edge in draft.edges for end in edge}
-        if not connected:
-            raise FormatError(f"{source.name}: no is_a edge is left: isolated='drop' would drop every term.")
-        draft.nodes = [id for id in draft.nodes if id in connected]
-        draft.names = {id: name for id, name in draft.names.items() if id in connected}
-        draft.synonyms = {name: id for name, id in draft.synonyms.items() if id in connected}
-    return draft
+    return pairs
+
+
+def _drop_isolated(draft: Draft, source: SourceText) -> None:
+    """Remove the nodes without an edge."""
+    connected = {end for edge in draft.edges for end in edge}
+    if not connected:
+        raise FormatError(f"{source.name}: no is_a edge is left: isolated='drop' would drop every term.")
+    draft.nodes = [id for id in draft.nodes if id in connected]
+    draft.names = {id: name for id, name in draft.names.items() if id in connected}
+    draft.synonyms = {name: id for name, id in draft.synonyms.items() if id in connected}
 
 
 def _terms(source: SourceText) -> dict[str, _Term]:

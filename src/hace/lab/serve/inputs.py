@@ -206,13 +206,7 @@ def as_inputs(
 ) -> ImageList | FeatureRows:
     """What a caller gives: a path, an image, several of either, or an array of features; ``groups`` of one list or file."""
     if groups is not None:
-        path = given[0] if isinstance(given, list) and len(given) == 1 else given
-        inputs = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
-        if inputs is None or inputs.groups is None:
-            raise ConfigError(
-                f"--groups {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
-            )
-        return inputs
+        return _in_groups(given, groups)
     if isinstance(given, (ImageList, FeatureRows)):
         return given
     if isinstance(given, (str, Path)):
@@ -231,6 +225,22 @@ def as_inputs(
         )
     if len(items) == 1 and isinstance(items[0], (str, Path)):
         return read_inputs(items[0], boxes)
+    return _several(items, boxes)
+
+
+def _in_groups(given: Any, groups: str) -> ImageList | FeatureRows:
+    """One list or feature file, with the groups of its samples."""
+    path = given[0] if isinstance(given, list) and len(given) == 1 else given
+    inputs = read_inputs(path, groups=groups) if isinstance(path, (str, Path)) else None
+    if inputs is None or inputs.groups is None:
+        raise ConfigError(
+            f"--groups {groups} must come with one list (.csv, .tsv) or feature file that has it as a column."
+        )
+    return inputs
+
+
+def _several(items: Sequence[Any] | np.ndarray, boxes: Mapping[str, Any] | None) -> ImageList:
+    """The images among several paths and images, in their order."""
     parts: list[ImageList] = []
     for i, item in enumerate(items):
         inputs = ImageList([f"{i:06d}"], [item])
