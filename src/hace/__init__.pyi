@@ -32,9 +32,9 @@ from hace.errors import DataError as DataError
 from hace.errors import FormatError as FormatError
 from hace.errors import HaceError as HaceError
 from hace.errors import HierarchyError as HierarchyError
-from hace.fitting import Model as Model
-from hace.fitting import fit as fit
-from hace.fitting import load as load
+from hace.fitting.model import Model as Model
+from hace.fitting.model import load as load
+from hace.fitting.pipeline import fit as fit
 from hace.formats import cifar100_hierarchy as cifar100_hierarchy
 from hace.formats import fgvc_hierarchy as fgvc_hierarchy
 from hace.formats import nabirds_hierarchy as nabirds_hierarchy

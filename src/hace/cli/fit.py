@@ -84,8 +84,8 @@ def fit(
 
     keep_freed_memory()
     from hace.files.writing import atomic_path, write_whole, writing
-    from hace.fitting import fit as fitted
     from hace.fitting.model import SUFFIX
+    from hace.fitting.pipeline import fit as fitted
     from hace.fitting.progress import Display
     from hace.lab.study.executors import Cluster, InProcess, open_executor
 

@@ -21,8 +21,3 @@ pipeline    `fit`: every step, in order
 
 It composes what the layers below compute.
 """
-
-from hace.fitting.model import Model, load
-from hace.fitting.pipeline import fit
-
-__all__ = ["Model", "fit", "load"]
