@@ -534,3 +534,14 @@ def test_without_scikit_learn_the_message_says_what_to_install() -> None:
     assert done.returncode == 1
     assert "HACEClassifier and Answers need scikit-learn, 1.6 or newer." in done.stderr
     assert 'pip install ".[sklearn]"' in done.stderr
+
+
+def test_one_sample_of_most_classes_is_no_reason_to_warn() -> None:
+    names = [f"class {i}" for i in range(15)]
+    h = Hierarchy.from_paths([(f"group {i // 5}", name) for i, name in enumerate(names)])
+    y = np.array(names + names[:7])
+    x = np.random.default_rng(0).standard_normal((len(y), 4))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        classifier = HACEClassifier(h).fit(x, y)
+    assert set(classifier.classes_) >= set(names)

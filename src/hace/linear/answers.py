@@ -26,7 +26,6 @@ try:
     from sklearn.base import clone
     from sklearn.exceptions import NotFittedError
     from sklearn.utils import _safe_indexing
-    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import _num_samples
 except ImportError as error:
     raise ConfigError(f"Answers needs scikit-learn, 1.6 or newer. {install('sklearn')}") from error
@@ -126,7 +125,7 @@ class Answers(AnsweringClassifier):
         h = None if self.hierarchy is None else as_hierarchy(self.hierarchy)
         reading.check_given(X, y, h)
         y = np.asarray(y)
-        check_classification_targets(y)
+        reading.check_classes(y)
         if _num_samples(X) != len(y):
             raise DataError(f"y must hold one label for each of {_num_samples(X):,} samples. Got {len(y):,}.")
         label_reading = (

@@ -36,7 +36,6 @@ try:
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.utils import check_consistent_length, check_random_state
     from sklearn.utils.metaestimators import available_if
-    from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, validate_data
 except ImportError as error:
     raise ConfigError(f"HACEClassifier needs scikit-learn, 1.6 or newer. {install('sklearn')}") from error
@@ -276,7 +275,7 @@ class HACEClassifier(AnsweringClassifier):
         if isinstance(X, RowsOnDisk):
             return self._checked_rows(X, y, reset)
         X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
-        check_classification_targets(y)
+        reading.check_classes(y)
         return X, y
 
     def _checked_rows(self, X: RowsOnDisk, y: Any, reset: bool) -> tuple[Any, np.ndarray]:
@@ -286,7 +285,7 @@ class HACEClassifier(AnsweringClassifier):
                 "optimizer must be 'sgd' or 'adamw' for features on disk. Got 'lbfgs', which holds all samples in memory."
             )
         check_consistent_length(X, y)
-        check_classification_targets(y)
+        reading.check_classes(y)
         if reset:
             self.n_features_in_ = X.shape[1]
         return X, np.asarray(y)

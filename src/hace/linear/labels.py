@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import reprlib
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -39,6 +40,18 @@ _SAY = (
     "Say which: labels='ids'; labels='positions' for positions in hierarchy.leaves; or labels=np.unique(y), with y as it was "
     "before scikit-learn encoded it."
 )
+
+
+def check_classes(y: Any) -> None:
+    """Refuse labels that are numbers on a scale, as scikit-learn does.
+
+    Its warning about many classes with few samples each is left out: with a hierarchy they are common, and no regression.
+    """
+    from sklearn.utils.multiclass import check_classification_targets
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The number of unique classes", UserWarning)
+        check_classification_targets(y)
 
 
 @dataclass(frozen=True, eq=False)
