@@ -2,13 +2,14 @@
 
     python evidence/keep.py loss-bars/table benchmarks/losses.py --two-threads    # the table of docs/performance.md
     python benchmarks/losses.py --quick          # small sizes, one thread
+    python evidence/keep.py loss-bars/growth benchmarks/losses.py --growth    # milliseconds from 100 to a million nodes
     python benchmarks/losses.py --levels         # the kernel alone, with each kind of vectors this processor has
     python benchmarks/losses.py --memory         # the peak of a step with 100,000 and a million nodes
     python benchmarks/losses.py --device cuda    # on a GPU, with and without the Triton kernels
 
-A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits in the same
-round. One thread: processor time, the median of the ratios. Two threads: wall-clock time, the least of a row's rounds over the
-least of cross-entropy's, since other work on the machine only adds. Peers, which have no bar, are in `published_losses.py`.
+A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits: the least of the
+rounds of each, taken in turn, since other work on the machine only adds. One thread: processor time. Two threads: wall-clock time,
+which says nothing on a busy machine. Peers, which have no bar, are in `published_losses.py`.
 
 Both steps work on memory that the process holds already. Otherwise the allocator decides: at 100,000 nodes it may give all
 buffers of cross-entropy back and take 18,750 new pages per step, which the operating system clears; such a step takes 65 ms
@@ -132,7 +133,7 @@ PLACES = (
         "CIFAR-100, 120 nodes",
         hace.cifar100_hierarchy,
         128,
-        40,
+        100,
         (*path_rows(1.0, 1.2, 1.15), Row("an autograd function that does nothing", no_loss), *peer_rows()),
     ),
     Place(
@@ -149,14 +150,14 @@ PLACES = (
         "1,000 nodes",
         lambda: random_tree(1000),
         128,
-        21,
+        60,
         (*path_rows(1.0, 1.2, 1.3), *distance_rows(2.0, 2.0), plain_row(4.0), *peer_rows()),
     ),
     Place(
         "10,000 nodes",
         lambda: random_tree(10_000),
         128,
-        7,
+        15,
         (*path_rows(0.6, 0.7, 1.0), *distance_rows(2.0, None), plain_row(3.0)),
     ),
     Place(
@@ -167,7 +168,7 @@ PLACES = (
         (Row("conditional softmax", hace.ConditionalSoftmaxLoss, 2.0),),
     ),
     Place(
-        "100,000 nodes", lambda: random_tree(100_000), 64, 5, (*path_rows(0.45, 0.45, 1.0), plain_row(3.0))
+        "100,000 nodes", lambda: random_tree(100_000), 64, 9, (*path_rows(0.45, 0.45, 1.0), plain_row(3.0))
     ),
     Place("DAG, 20,000 nodes", lambda: random_dag(20_000), 128, 5, (Row("HACE", over_nodes, 2.5),)),
     Place(
@@ -281,7 +282,7 @@ def ratio(h: Hierarchy, place: Place, row: Row) -> float:
         base = steps_of(h, place.batch, row.over(h))[0]
     step = without_kernel(step) if row.pure else step
     clock = time.process_time if row.threads == 1 else time.perf_counter
-    repeats = max(1, 300_000 // (place.batch * h.num_nodes))
+    repeats = max(1, 2_000_000 // (place.batch * h.num_nodes))
     keep_freed_memory()
     rounds: list[tuple[int, float, float]] = []
     for _ in range(place.rounds + 4):  # the first is to warm up; memory grows in those after it
@@ -293,9 +294,7 @@ def ratio(h: Hierarchy, place: Place, row: Row) -> float:
             times.append(clock() - began)
         rounds.append((new_pages() - pages, times[0], max(times[1], 1e-9)))
     settled = sorted(rounds[1:], key=lambda r: r[0])[: place.rounds]
-    if row.threads > 1:
-        return min(own for _, own, _ in settled) / min(other for _, _, other in settled)
-    return statistics.median(own / other for _, own, other in settled)
+    return min(own for _, own, _ in settled) / min(other for _, _, other in settled)
 
 
 def table(threads: tuple[int, ...], *, quick: bool = False) -> str:
@@ -346,6 +345,43 @@ def level_table() -> None:
             least[level] = min(least[level], (time.process_time() - began) / repeats)
         extension.module.use_level(0)
         print(f"| {name} | {nodes:,} | {' | '.join(f'{1e6 * t:,.0f}' for t in least.values())} |", flush=True)
+
+
+GROWTH_BATCH = 8
+GROWTH_SIZES = (100, 1_000, 10_000, 100_000, 1_000_000)
+MOST_DENSE = 10_000  # nodes of which a matrix of all pairs fits into memory
+PLAIN = "HACE in plain PyTorch"
+
+
+def growth_table() -> None:
+    """Prints milliseconds of forward and backward by number of nodes: the least of some rounds of processor time, in turn."""
+    torch.set_num_threads(1)
+    keep_freed_memory()
+    names = ("cross-entropy", "HACE", "HACE + smoothing", PLAIN, "HACE as published")
+    print(f"| nodes | {' | '.join(names)} |\n{'| --- ' * (len(names) + 1)}|")
+    for nodes in GROWTH_SIZES:
+        h = random_tree(nodes)
+        step, base = steps_of(h, GROWTH_BATCH, over_nodes(h))
+        steps = {"cross-entropy": base, "HACE": step, PLAIN: without_kernel(step)}
+        steps["HACE + smoothing"] = steps_of(h, GROWTH_BATCH, hace.HACELoss(h, 0.5, 0.1))[0]
+        if nodes <= MOST_DENSE:
+            steps["HACE as published"] = steps_of(h, GROWTH_BATCH, dense_hace(h))[0]
+        times = growth_times(steps, repeats=max(1, 300_000 // (GROWTH_BATCH * nodes)))
+        cells = (f"{1e3 * times[name]:.3g}" if name in times else "" for name in names)
+        print(f"| {nodes:,} | {' | '.join(cells)} |", flush=True)
+
+
+def growth_times(steps: dict[str, Step], repeats: int) -> dict[str, float]:
+    """Processor seconds of each step: the least of seven rounds in turn, after one to warm up."""
+    least = dict.fromkeys(steps, math.inf)
+    for turn in range(8):
+        for name, step in steps.items():
+            began = time.process_time()
+            for _ in range(repeats):
+                step()
+            seconds = (time.process_time() - began) / repeats
+            least[name] = min(least[name], seconds) if turn else math.inf
+    return least
 
 
 SIZES = ((120, 128), (1_000, 128), (10_000, 128), (100_000, 64))  # nodes, batch
@@ -406,6 +442,7 @@ def main() -> None:
     parser.add_argument(
         "--levels", action="store_true", help="the kernel with each kind of vectors this processor has"
     )
+    parser.add_argument("--growth", action="store_true", help="milliseconds from 100 to a million nodes")
     parser.add_argument("--memory", nargs="*", help="memory of a step; NODES BATCH SMOOTHING: of this one")
     parser.add_argument("--device", default="cpu", help="a device other than the CPU, such as cuda")
     args = parser.parse_args()
@@ -413,6 +450,8 @@ def main() -> None:
         device_table(args.device)
     elif args.levels:
         level_table()
+    elif args.growth:
+        growth_table()
     elif args.memory:
         memory(int(args.memory[0]), int(args.memory[1]), float(args.memory[2]))
     elif args.memory is not None:

@@ -1,8 +1,9 @@
-"""The pictures of docs/when-it-helps.md and docs/paper.md, from the committed results: python evidence/draw.py"""
+"""The pictures of when-it-helps.md, paper.md and performance.md, from the committed results: python evidence/draw.py"""
 
 from __future__ import annotations
 
 import csv
+import math
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,13 @@ CURVES = {  # method and dilution in results: title and colour in the picture of
 PRESET_RATE = "0.003"  # of `hace study paper-probe`, with AdamW
 PAIRED = "0.2"  # the dilution whose pair is marked
 NAMES = {"cub200": "CUB-200", "cars": "Stanford Cars"}
+STEPS = {  # columns of loss-bars/growth.csv: colour, and the line's style
+    "HACE as published": ("#b5563c", "-"),
+    "HACE in plain PyTorch": ("#12766f", ":"),
+    "HACE + smoothing": ("#12766f", "--"),
+    "cross-entropy": ("#555555", "-"),
+    "HACE": ("#12766f", "-"),
+}
 
 
 def main() -> None:
@@ -33,7 +41,7 @@ def main() -> None:
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.hashsalt": "hace", "font.family": "DejaVu Sans", "font.size": 9})
     IMAGES.mkdir(exist_ok=True)
-    pictures = {"when-it-helps": before_and_after, "paper-rates": by_rate}
+    pictures = {"when-it-helps": before_and_after, "paper-rates": by_rate, "speed": growth}
     for name, draw in pictures.items():
         target = IMAGES / f"{name}.svg"
         draw().savefig(target, metadata={"Date": None})
@@ -137,6 +145,53 @@ def pair_at(
         if row["base rate"] == base and row["pairing"] == "adjusted"
     }
     return place["hace", dilution], place["cross_entropy", ""]
+
+
+def growth() -> Figure:
+    """Time of a step against nodes, and of `hace fit` against samples, both logarithmic, with slopes."""
+    from matplotlib import pyplot as plt
+
+    figure, (steps, fits) = plt.subplots(
+        1, 2, figsize=(7.6, 3.4), layout="constrained", width_ratios=(1.35, 1)
+    )
+    rows = read_numbers("loss-bars/growth.csv")
+    for name, (colour, style) in STEPS.items():
+        line = [(row["nodes"], row[name]) for row in rows if name in row]
+        label = f"{name}, slope {slope(line):.1f}"
+        steps.plot(*zip(*line, strict=True), style, color=colour, marker="o", ms=3.5, lw=1.8, label=label)
+    steps.set_title("One step of a loss, batch 8", loc="left", fontsize=9.5, fontweight="bold")
+    steps.set_xlabel("nodes", fontsize=8.5)
+    steps.set_ylabel("processor time, ms", fontsize=8.5)
+
+    rows = read_numbers("fit-scale/growth.csv")
+    for classes, colour in zip(sorted({row["classes"] for row in rows}), ("#12766f", "#b5563c"), strict=True):
+        line = [(row["rows"], row["processor: s"]) for row in rows if row["classes"] == classes]
+        label = f"{classes:,.0f} classes" + (f", slope {slope(line):.1f}" if len(line) > 1 else "")
+        fits.plot(*zip(*line, strict=True), "-", color=colour, marker="o", ms=3.5, lw=1.8, label=label)
+    fits.set_title("hace fit, 512 features", loc="left", fontsize=9.5, fontweight="bold")
+    fits.set_xlabel("samples", fontsize=8.5)
+    fits.set_ylabel("processor time, s", fontsize=8.5)
+    for axis in (steps, fits):
+        axis.set_xscale("log")
+        axis.set_yscale("log")
+        axis.set_ylim(axis.get_ylim()[0] / 5)  # room for what the lines are
+        axis.legend(fontsize=7.5, frameon=False, loc="lower right")
+        for side in ("top", "right"):
+            axis.spines[side].set_visible(False)
+    return figure
+
+
+def read_numbers(name: str) -> list[dict[str, float]]:
+    """Rows of a result, without the cells that are empty or no numbers."""
+    with (RESULTS / name).open(encoding="utf-8", newline="") as file:
+        rows = [{k: v.replace(",", "") for k, v in row.items()} for row in csv.DictReader(file)]
+    return [{k: float(v) for k, v in row.items() if v.replace(".", "", 1).isdigit()} for row in rows]
+
+
+def slope(line: list[tuple[float, float]]) -> float:
+    """The slope over the last tenfold of a line in a picture with both axes logarithmic."""
+    (x, y), (after, time) = line[-2:]
+    return math.log(time / y) / math.log(after / x)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """Run a benchmark and keep the tables it prints: python evidence/keep.py NAME SCRIPT [ARGUMENT ...]
 
-    python evidence/keep.py loss-bars/table benchmarks/loss_bars.py --two-threads
+    python evidence/keep.py loss-bars/table benchmarks/losses.py
 
 keeps its first Markdown table in results/loss-bars/table.csv, a second one in table-2.csv, and writes into about.json of the
 same folder what made each. `make results` then brings them into the pages.
