@@ -8,8 +8,8 @@
     python benchmarks/losses.py --device cuda    # on a GPU, with and without the Triton kernels
 
 A step is forward and backward, float32. Its time is divided by that of `F.cross_entropy` over the same logits: the least of the
-rounds of each, taken in turn, since other work on the machine only adds. One thread: processor time. Two threads: wall-clock time,
-which says nothing on a busy machine. Peers, which have no bar, are in `published_losses.py`.
+rounds of each, taken in turn, since other work on the machine only adds. One thread: processor time. Two threads: wall-clock
+time, which says nothing on a busy machine. Peers, which have no bar, are in `published_losses.py`.
 
 Both steps work on memory that the process holds already. Otherwise the allocator decides: at 100,000 nodes it may give all
 buffers of cross-entropy back and take 18,750 new pages per step, which the operating system clears; such a step takes 65 ms
@@ -282,7 +282,7 @@ def ratio(h: Hierarchy, place: Place, row: Row) -> float:
         base = steps_of(h, place.batch, row.over(h))[0]
     step = without_kernel(step) if row.pure else step
     clock = time.process_time if row.threads == 1 else time.perf_counter
-    repeats = max(1, 2_000_000 // (place.batch * h.num_nodes))
+    repeats = max(1, 300_000 // (place.batch * h.num_nodes))
     keep_freed_memory()
     rounds: list[tuple[int, float, float]] = []
     for _ in range(place.rounds + 4):  # the first is to warm up; memory grows in those after it
