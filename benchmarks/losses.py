@@ -1,9 +1,9 @@
 """Speed and memory of the losses, as ratios to `F.cross_entropy` over the same logits, beside their bars.
 
-    python evidence/keep.py loss-bars/table benchmarks/losses.py --two-threads    # the table of docs/performance.md
-    python benchmarks/losses.py --quick          # small sizes, one thread
+    python evidence/keep.py loss-bars/table benchmarks/losses.py    # the table of docs/performance.md; --two-threads for more
+    python benchmarks/losses.py --quick          # small sizes
     python evidence/keep.py loss-bars/growth benchmarks/losses.py --growth    # milliseconds from 100 to a million nodes
-    python benchmarks/losses.py --levels         # the kernel alone, with each kind of vectors this processor has
+    python evidence/keep.py loss-bars/levels benchmarks/losses.py --levels    # the kernel's call, by kind of vectors
     python benchmarks/losses.py --memory         # the peak of a step with 100,000 and a million nodes
     python benchmarks/losses.py --device cuda    # on a GPU, with and without the Triton kernels
 
@@ -326,22 +326,37 @@ LEVEL_ROWS = (
 )
 
 
+def kernel_call(h: Hierarchy, batch: int, loss: HierarchicalLoss) -> Step:
+    """The kernel's call alone, with the gradient, as `hace.losses.kernels.loss_calls` makes it."""
+    call = loss.kernel_call()
+    assert call is not None
+    z = torch.randn(batch, loss.num_outputs)
+    target = torch.randint(h.num_leaves, (batch,))
+    value, grad = torch.empty(()), torch.empty_like(z)
+    sizes = z.data_ptr(), batch, loss.num_outputs, value.data_ptr(), True, grad.data_ptr(), target.data_ptr()
+    arguments = *sizes, loss.ignore_index, call.weight_address, 1, call.labels, *call.arguments, 1
+
+    def run(memory: tuple[object, ...] = (loss, call, z, target, value, grad)) -> None:  # kept alive
+        getattr(extension.module, call.function)(*arguments)
+
+    return run
+
+
 def level_table() -> None:
-    """Prints microseconds of forward and backward by kind of vectors, the least of some rounds of processor time."""
+    """Prints microseconds of the kernel's call by kind of vectors: the least of some rounds of processor time."""
     levels = extension.module.levels()
-    keep_freed_memory()
-    print(f"| loss | nodes | {' | '.join(levels)} |\n| --- | --- |{' --- |' * len(levels)}")
+    print(f"| loss | nodes | {', µs | '.join(levels)}, µs |\n| --- | --- |{' --- |' * len(levels)}")
     for nodes, (name, build) in itertools.product((120, 1_000, 10_000), LEVEL_ROWS):
         h = hace.cifar100_hierarchy() if nodes == 120 else random_tree(nodes)
-        step, _ = steps_of(h, 128, build(h))
+        run = kernel_call(h, 128, build(h))
         repeats = max(1, 1_000_000 // (128 * nodes))
         least = dict.fromkeys(levels, math.inf)
         for _, (place, level) in itertools.product(range(15), enumerate(levels)):
             extension.module.use_level(place)
-            step()
+            run()
             began = time.process_time()
             for _ in range(repeats):
-                step()
+                run()
             least[level] = min(least[level], (time.process_time() - began) / repeats)
         extension.module.use_level(0)
         print(f"| {name} | {nodes:,} | {' | '.join(f'{1e6 * t:,.0f}' for t in least.values())} |", flush=True)

@@ -24,6 +24,7 @@ MEASURED = (
     "docs/data.md",
     "docs/estimator.md",
     "docs/hierarchy.md",
+    "docs/kernels.md",
     "docs/paper.md",
     "docs/performance.md",
     "docs/serve.md",
