@@ -83,7 +83,13 @@ def test_the_commands_of_the_readme_print_what_they_show(
 ) -> None:
     """All but those that fetch and install the package."""
     monkeypatch.chdir(tmp_path)
-    page = re.sub(r"^\$ (?:git clone|pip install) .*\n", "", README, flags=re.MULTILINE)
+    blocks = re.search(r"^```sh\n(.*?)^```\n\n^```text\n(.*?)^```$", README, re.MULTILINE | re.DOTALL)
+    assert blocks is not None
+    fetch, install, *commands = blocks[1].splitlines()
+    assert fetch.startswith("git clone ")
+    assert install.startswith("pip install ")
+    lines = [f"$ {command}" for command in commands]
+    page = "\n".join(["```console", *lines, f"{blocks[2]}```"])
     ran = list(steps(page, tmp_path))
     assert [step.command.split()[0] for step in ran] == ["python", "hace"]
     assert [(step.command, step.shown, step.printed) for step in ran if not step.agrees] == []

@@ -118,7 +118,7 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
         "Watch",
         "Next",
     ]
-    assert "95% of samples get a true answer or none" in lines[1]
+    assert "at most 5% wrong, guaranteed: " in lines[1]
     assert "logistic regression was chosen" in lines[2]
 
 

@@ -25,6 +25,7 @@ ROWS_SHOWN = 150  # more classes than this become rings
 _SETTINGS: dict[Any, str] = {"svg.hashsalt": "hace", "svg.fonttype": "none", "font.family": "sans-serif"}
 _POINT = 1 / 72  # inches
 _CHARACTER = 0.56  # mean width of a character, in font sizes
+_LETTERS = 8.0  # points of the names around rings
 _THIN = 0.15 * _POINT  # cells thinner than this cannot be seen
 
 
@@ -80,8 +81,9 @@ def _columns(h: Hierarchy, cells: Cells, size: float) -> list[float]:
 
 def _rings(h: Hierarchy, cells: Cells) -> Figure:
     """Rings are depths; names of classes are outside, as far as they fit."""
-    side = float(np.clip(cells.rows / 26, 12, 24))
-    label_room = 1.9
+    side = float(np.clip(5.5 + cells.rows / 25, 8, 24))
+    longest = max(len(_shown(h, cells, v)) for v in np.flatnonzero(cells.ends).tolist())
+    label_room = min(1.9, 0.15 + longest * _CHARACTER * _LETTERS * _POINT)
     first = int(h.depths.min())
     edges = _ring_edges(h, cells, side / 2 - label_room)
     figure, axes = _empty(side, side + 0.35, caption(h, cells), 0, 0.35)
@@ -122,7 +124,7 @@ def _sector(inner: float, outer: float, low: float, high: float) -> np.ndarray:
 
 def _label(axes: Axes, text: str, angle: float, arc: float, radius: float, room: float) -> None:
     """Write along the radius, if the arc is high enough for legible letters."""
-    size = min(8.0, 0.9 * arc / _POINT)
+    size = min(_LETTERS, 0.9 * arc / _POINT)
     fitted = _fitted(text, room / (_CHARACTER * size * _POINT)) if size >= 3.5 else ""
     if not fitted or (fitted != text and len(fitted) < 8):
         return

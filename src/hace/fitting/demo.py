@@ -102,7 +102,8 @@ def _strangers(model: Model, folder: Path) -> tuple[list[dict[str, Any]], tuple[
         "no answer" if e["answer"] is None else "true" if e["right"] else "wrong" for e in examples
     )
     true, silent, wrong = (f"{outcome[name] / len(examples):.0%}" for name in ("true", "no answer", "wrong"))
-    sentence = f"of the photos of species it was never told about get a true group, {silent} no answer and {wrong} a wrong one."
+    rest = f"{wrong} a wrong name" if silent == "0%" else f"{silent} no answer, {wrong} a wrong name"
+    sentence = f"of the photos of species that are not in its list get a true group, {rest}."
     shown = [example | {"photo": _photo(example["name"])} for example in examples[: len(unlisted)]]
     return shown, (true, sentence)
 

@@ -1,4 +1,4 @@
-"""A dozen test samples with their answers: some drawn at random, then vague and wrong ones, so that the page shows both."""
+"""A dozen test samples with their answers: some drawn at random, then other ranks and wrong ones."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) 
     truth = given.nodes[rows]
     answer = decided.nodes.numpy()
     right = is_above(h, answer, truth)
-    vague = right & (np.append(h.labels, -1)[answer] < 0)
-    order = np.random.default_rng([seed, COUNT]).permutation(len(rows))
-    chosen = order[:_AT_RANDOM].tolist()
-    for wanted in (vague, ~right):
-        more = [i for i in order.tolist() if wanted[i] and i not in chosen]
-        chosen += more[:_EACH]
-    left = [i for i in order.tolist() if i not in chosen]
-    chosen += left[: COUNT - len(chosen)]
-    ranks = rank_names(h, answer[chosen].tolist())
+    order = np.random.default_rng([seed, COUNT]).permutation(len(rows)).tolist()
+    chosen = order[:_AT_RANDOM]
+    rank_of = rank_names(h, answer)
+    first = {rank_of[i]: i for i in reversed(order) if right[i]}  # of each rank, and of no answer
+    shown = {rank_of[i] for i in chosen}
+    chosen += [i for rank, i in first.items() if rank not in shown][:_EACH]
+    chosen += [i for i in order if not right[i] and i not in chosen][:_EACH]
+    chosen += [i for i in order if i not in chosen][: COUNT - len(chosen)]
+    ranks = [rank_of[i] for i in chosen]
     examples = []
     for i, rank in zip(chosen, ranks, strict=True):
         said = None if rank is None else h.names[int(answer[i])]

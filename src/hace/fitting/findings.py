@@ -103,9 +103,7 @@ class Findings(Config):
         """How good it is."""
         value, low, high = self.accuracy
         where = f"of {self.samples['test']:,} test samples" if self.tested else "of samples held out in turn"
-        sentence = (
-            f"{where} get the right class [{low:.1%}, {high:.1%}], {self.classes:,} classes, {self.chosen}"
-        )
+        sentence = f"{where} get the right one of {self.classes:,} classes [{low:.1%}, {high:.1%}]"
         return Answer("How good", "How good is it?", f"{value:.1%}", sentence)
 
     @property
@@ -116,16 +114,16 @@ class Findings(Config):
             return Answer("Guarantee", question, "none:", self.no_guarantee)
         ranks = {**self.guarantee["ranks"]}
         ranks.setdefault(NOTHING, 0.0)
+        most = 1 - self.guarantee["accuracy"]
         shares = ", ".join(f"{name} {share:.0%}" for name, share in ranks.items())
-        sentence = f"of samples get a true answer or none, guaranteed: {shares}"
+        sentence = f"wrong, guaranteed: {shares}"
         if self.calibrated_on:
             sentence += f"; calibrated on {self.calibrated_on}, not tested since"
         elif self.tested:
             false = self.guarantee["false"][0]
-            sentence += f"; {false:.1%} of test samples got a false one"
-            if false > 1 - self.guarantee["accuracy"] and not self.broken:
-                sentence += f", as chance allows with {self.samples['calibration']:,} samples to calibrate on"
-        return Answer("Guarantee", question, f"{self.guarantee['accuracy']:.0%}", sentence, bool(self.broken))
+            chance = ", within chance" if false > most and not self.broken else ""
+            sentence += f"; {false:.1%} of test samples were{chance}"
+        return Answer("Guarantee", question, f"at most {100 * most:.3g}%", sentence, bool(self.broken))
 
     @property
     def taxonomy(self) -> Answer:
@@ -142,7 +140,7 @@ class Findings(Config):
             "Taxonomy",
             question,
             number,
-            f"over plain logistic regression [{low:+.1f}, {high:+.1f}] {where}: {verdict}",
+            f"over plain logistic regression [{low:+.1f}, {high:+.1f}] {where}: {verdict} ({self.chosen})",
         )
 
     @property

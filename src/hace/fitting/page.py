@@ -16,6 +16,7 @@ from hace.fitting.evaluation import NOTHING
 from hace.metrics.answers import shared_counts
 
 if TYPE_CHECKING:
+    from hace.fitting.findings import Answer, Findings
     from hace.fitting.model import Model
 
 MOST_NODES = 20_000  # of a drawing
@@ -54,7 +55,7 @@ def page_of(model: Model, framing: Framing | None = None) -> str:
             title=framing.title,
             framing=framing,
             examples=findings.examples,
-            answers=findings.answers,
+            answers=_unsaid(findings, framing),
             candidates=findings.candidates,
             nothing=NOTHING,
             commands=findings.commands,
@@ -64,6 +65,14 @@ def page_of(model: Model, framing: Framing | None = None) -> str:
         )
     )
     return re.sub("[\ud800-\udfff]", "\ufffd", text)  # half a surrogate pair, which UTF-8 cannot hold
+
+
+def _unsaid(findings: Findings, framing: Framing) -> list[Answer]:
+    """The questions that no section of the page has answered."""
+    said = {findings.specific.word} if findings.curve else set()
+    if framing.strangers and findings.new is not None:
+        said.add(findings.something_new.word)
+    return [answer for answer in findings.answers if answer.word not in said]
 
 
 def _drawn(model: Model) -> dict[str, Any]:

@@ -6,7 +6,7 @@
 //   data     title, ids, names, parent (-1: none; parents come before their children), depth, label (-1: not a class), group,
 //            classes (how many are below each node), extra (further parents of a node), levels, rooted, palette, caption, warning
 //   options  color(v) -> a CSS colour, or undefined for the default; details(v) -> [[term, text], ...] more to show;
-//            prefix(): what precedes node= in the address; external: whether the caller listens to changes of it
+//            rings: how many are drawn at once on a wide screen; prefix(): what precedes node= in the address; external: whether the caller listens to changes of it
 // gives { refresh() } to call when the colours or details have changed, { visit(v), open(address) }, and { address() } of the
 // node shown.
 // The address names the node shown, #node=ID, so that links lead to nodes and Back goes back.
@@ -18,7 +18,7 @@ function haceDecoded(text) {
 
 function haceSunburst(elements, data, options = {}) {
   const SVG = "http://www.w3.org/2000/svg";
-  const MOST_RINGS = 3;
+  const mostRings = (size) => (size < 480 ? 3 : options.rings || 3);
   const TOP = -1; // the virtual root, above everything
   const count = data.ids.length;
   const children = Array.from({ length: count + 1 }, () => []); // of v at v + 1
@@ -85,7 +85,7 @@ function haceSunburst(elements, data, options = {}) {
 
   function shorten(text, width, size) {
     const most = Math.floor(width / (0.58 * size));
-    return text.length <= most ? text : most < 7 ? "" : text.slice(0, most - 1).trimEnd() + "\u2026";
+    return text.length <= most ? text : most < 10 ? "" : text.slice(0, most - 1).trimEnd() + "\u2026";
   }
 
   // A name in two lines of about the same length; null where they are too long for the width.
@@ -137,7 +137,7 @@ function haceSunburst(elements, data, options = {}) {
     width = elements.chart.clientWidth;
     const size = Math.max(260, width);
     const half = size / 2;
-    const rings = Math.max(1, Math.min(MOST_RINGS, height[focus + 1]));
+    const rings = Math.max(1, Math.min(mostRings(size), height[focus + 1]));
     const hole = half * (rings > 2 ? 0.17 : 0.22);
     const step = (half - 4 - hole) / rings;
     svg.setAttribute("viewBox", `${-half} ${-half} ${size} ${size}`);

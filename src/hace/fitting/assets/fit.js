@@ -12,8 +12,8 @@
     slider.value = String(start < 0 ? data.curve.length - 1 : start);
     function draw() {
       const point = data.curve[Number(slider.value)];
-      find("guarantee-value").textContent = percent(point.accuracy);
-      slider.setAttribute("aria-valuetext", `${percent(point.accuracy)} guaranteed`);
+      find("guarantee-value").textContent = percent(1 - point.accuracy);
+      slider.setAttribute("aria-valuetext", `at most ${percent(1 - point.accuracy)} wrong`);
       const shares = data.ranks.map((rank) => [rank, point.ranks[rank] || 0]);
       bar.replaceChildren(...shares.filter(([, share]) => share > 0).map(([rank, share]) => {
         const part = document.createElement("span");
@@ -29,7 +29,7 @@
       const unnamed = [...bar.children].some((part) => !part.textContent);
       find("rank-words").textContent = unnamed ? words : "";
       const [share, low, high] = point.false.map((value) => `${(100 * value).toFixed(1)}%`);
-      const said = `${share} of ${data.judged} got a false answer [${low}, ${high}]; guaranteed at most ${percent(1 - point.accuracy)}.`;
+      const said = `${share} of ${data.judged} got a false answer [${low}, ${high}].`;
       find("rank-false").textContent = point.kept ? said : `${said} The guarantee is broken.`;
     }
     slider.addEventListener("input", draw);
@@ -57,7 +57,7 @@
     const elements = {};
     for (const id of ["chart", "caption", "search", "found", "crumbs", "warning", "details", "below"]) elements[id] = find(id);
     elements.belowTitle = find("below-title");
-    haceSunburst(elements, tree, { color, details });
+    haceSunburst(elements, tree, { color, details, rings: tree.ids.length < 200 ? 4 : 3 });
   }
 
   if (data.curve.length) slide();

@@ -570,7 +570,7 @@ async function start() {
   $("note").textContent = model.note;
   $("drop").hidden = !kinds.includes("images");
   const texts = kinds.includes("texts");
-  $("typed").hidden = !texts && !kinds.includes("features");
+  $("typed").hidden = kinds.includes("images") || (!texts && !kinds.includes("features"));
   $("typed").open = !kinds.includes("images");
   $("typed").querySelector("summary").textContent = texts ? "Text" : "Features";
   $("typed").querySelector("label").textContent = texts ? "One text per line" : "Rows of numbers";
