@@ -125,3 +125,9 @@ def test_your_own_hierarchy() -> None:
 def test_options_that_do_not_fit(options: dict, words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         hace.load_dataset("synthetic-features", **options)
+
+
+def test_a_dataset_is_shown_in_one_line() -> None:
+    data = synthetic_features("animals", train=2, test=1)
+    assert repr(data) == "<Dataset synthetic-features: 61 classes, samples: train 122, test 61>"
+    assert repr(data["test"]) == "<Features: 61 samples of 61 classes>"

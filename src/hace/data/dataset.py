@@ -22,7 +22,7 @@ _NO_TEST = (
 )
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset(Generic[_S]):
     """A dataset: `Dataset[Samples]` of images, or `Dataset[Features]` of frozen features.
 
@@ -71,6 +71,10 @@ class Dataset(Generic[_S]):
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.splits)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name} {len(split):,}" for name, split in self.splits.items())
+        return f"<Dataset {self.name}: {amount(self.hierarchy.num_leaves, 'class')}, samples: {parts}>"
 
     def __getitem__(self, split: str) -> _S:
         if split not in self.splits:

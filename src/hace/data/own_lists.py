@@ -109,7 +109,7 @@ def _rows(
     return rows
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Texts(Split):
     """Texts with labels."""
 

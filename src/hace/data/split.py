@@ -14,7 +14,7 @@ import torch
 from scipy import sparse
 
 from hace.checks import require
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, amount
 from hace.files.hashes import file_hashes
 from hace.files.reading import optional, read_image
 from hace.hierarchy import Hierarchy
@@ -32,7 +32,7 @@ SPLIT_NAMES = {
 _HELD_OUT = 0x7E57  # what a seed is used for
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Split(ABC):
     """What every split has: labels, which may be nodes at any level, and a name for each sample.
 
@@ -79,6 +79,9 @@ class Split(ABC):
 
     def __len__(self) -> int:
         return len(self.nodes)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__}: {amount(len(self), 'sample')} of {amount(self.hierarchy.num_leaves, 'class')}>"
 
     @property
     def labels(self) -> np.ndarray:
@@ -130,7 +133,7 @@ class Split(ABC):
         """For each sample the bytes that represent its content in a fingerprint."""
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Samples(Split):
     """Images with labels, in memory or on disk.
 
@@ -226,7 +229,7 @@ class Samples(Split):
         return super().joined(splits)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features(Split):
     """Frozen features with labels.
 
