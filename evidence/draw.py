@@ -20,7 +20,7 @@ IMAGES = HERE.parent / "docs" / "images"
 BEFORE, AFTER, OPEN = "#8d9692", "#12766f", "#b9c0bd"  # a change, and one whose interval includes zero
 CURVES = {  # method and dilution in results: title and colour in the picture of rates
     ("cross_entropy", ""): ("cross-entropy", "#555555"),
-    ("hace", "0.2"): ("HACE, d = 0.2", "#b5563c"),
+    ("hace", "0.2"): ("HACE, dilution 0.2", "#b5563c"),
 }
 PRESET_RATE = "0.003"  # of `hace study paper-probe`, with AdamW
 PAIRED = "0.2"  # the dilution whose pair is marked

@@ -49,3 +49,19 @@ def test_another_number_makes_a_picture_stale(pictures: ModuleType) -> None:
     figure.axes[0].patches[0].set_width(0.5)
     assert pictures.shown(figure) != before
     pictures.plt.close(figure)
+
+
+@pytest.mark.parametrize(
+    ("name", "drawn"), [("when-it-helps", "before_and_after"), ("paper-rates", "by_rate")]
+)
+def test_the_pictures_of_the_evidence_show_the_committed_results(
+    pictures: ModuleType, name: str, drawn: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An SVG of matplotlib has its words as comments."""
+    monkeypatch.syspath_prepend(str(ROOT / "evidence"))
+    figure = getattr(importlib.import_module("draw"), drawn)()
+    svg = (pictures.IMAGES / f"{name}.svg").read_text(encoding="utf-8")
+    words = [text.get_text() for axes in figure.axes for text in axes.texts]
+    words += [axes.get_title(loc="left") for axes in figure.axes]
+    assert [text for text in words if text and f"<!-- {text} -->" not in svg] == [], "run evidence/draw.py"
+    pictures.plt.close(figure)
