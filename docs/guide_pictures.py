@@ -183,40 +183,6 @@ def segments() -> Figure:
     return figure
 
 
-def speed() -> Figure:
-    """The table of the page as a plot: cost relative to cross-entropy, by the number of nodes."""
-    text = (DOCS / "performance.md").read_text(encoding="utf-8")
-    matches = re.findall(
-        r"^\| (\w[^|]*?) \| (?:CIFAR-100, )?([\d,]+) nodes \| \d+ \| 1 \| ([\d.]+) ", text, re.MULTILINE
-    )
-    figure, axes = plt.subplots(figsize=(8.2, 3.8))
-    styles = {
-        "HACE": (TEAL, "o-"),
-        "HCE": (INK, "s-"),
-        "HXE": (RED, "^-"),
-        "HACE as published": (TEAL, "o:"),
-        "HXE as published": (RED, "^:"),
-    }
-    for name, (colour, style) in styles.items():
-        points = [
-            (int(nodes.replace(",", "")), float(ratio)) for loss, nodes, ratio in matches if loss == name
-        ]
-        axes.plot(*zip(*points, strict=True), style, color=colour, label=name)
-    axes.axhline(1, color=GREY, lw=1)
-    axes.text(130_000, 1.04, "F.cross_entropy", ha="right", va="bottom", color="#52606d", fontsize=9)
-    axes.set(
-        xscale="log",
-        yscale="log",
-        xlabel="nodes",
-        ylabel="time, forward and backward,\nrelative to cross-entropy",
-    )
-    axes.set_yticks([0.25, 0.5, 1, 2, 5, 10], ["0.25", "0.5", "1", "2", "5", "10"])
-    axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=9)
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 def estimator() -> Figure:
     """Where the estimator of the page answers with a species, and where with the kind alone."""
     iris = load_iris()
@@ -495,7 +461,6 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         threshold,
         coarse_labels,
         segments,
-        speed,
         estimator,
         probing,
         deployment,
