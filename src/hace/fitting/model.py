@@ -207,7 +207,8 @@ class Model:
 
     def features(self, new: Any) -> tuple[Any, list[str], dict[int, str]]:
         """The features of new samples that can be read, what all are called, and why some cannot be read, by their place."""
-        width, layer = self.classifier.n_features_in_, self.findings.layer
+        width = self.classifier.n_features_in_
+        layer = self.findings.layer
         return new_features(new, self.encoder, self.feature_names, width, layer)
 
     def similarity(self, new: Any) -> np.ndarray:

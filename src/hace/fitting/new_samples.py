@@ -159,7 +159,8 @@ def opened(
     """
     if predictor.kinds != ["features"] or len(paths) > 1 or not _is_table(Path(paths[0])):
         return predictor.inputs(list(paths), column, boxes, groups)
-    path, known = Path(paths[0]), predictor.feature_names
+    path = Path(paths[0])
+    known = predictor.feature_names
     samples = read_unlabelled(path, known, predictor.layer)
     x = aligned(samples.x, samples.features, known, predictor.width, path.name)
     rows = [(samples.names, x.toarray() if hasattr(x, "toarray") else x)]
@@ -168,7 +169,8 @@ def opened(
 
 def labelled_samples(predictor: ExportedPredictor, path: Path) -> Split:
     """Labelled samples of a file or folder, over the hierarchy of a model and with its features."""
-    h, known = predictor.hierarchy, predictor.feature_names
+    h = predictor.hierarchy
+    known = predictor.feature_names
     given = read(path, None, h, columns_for(path, known, predictor.layer))
     place = np.array([h.index(node) for node in given.hierarchy.nodes])
     nodes = place[given.nodes]

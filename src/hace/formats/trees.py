@@ -76,6 +76,20 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
     square brackets are ignored. Internal nodes without a label get the ids node1, node2, ... in the order
     of their brackets.
     """
+    labels, parents, positions = _read_brackets(source, internal_labels)
+    places = Places(lambda position: _place(source, position))
+    taken = set(labels)
+    number = 0
+    for label, below, position in zip(labels, parents, positions, strict=True):
+        while not label:
+            number += 1
+            label = "" if f"node{number}" in taken else f"node{number}"
+        places.add(label, below, position)
+    return places.draft(ids, source.problems)
+
+
+def _read_brackets(source: SourceText, internal_labels: bool) -> tuple[list[str], list[int], list[int]]:
+    """The nodes in the order of their beginnings: labels, "" where there is none; parents, -1 for tops; positions."""
     parents: list[int] = []
     labels: list[str] = []  # "" until known: the label of an internal node follows its children
     positions: list[int] = []
@@ -130,16 +144,7 @@ def parse_newick(source: SourceText, *, ids: str = "name", internal_labels: bool
         end = _place(source, len(source.text))
         wanted = "a branch length after ':'" if parents else "a tree"
         raise FormatError(f"{source.name}, {end}: the text ends, and {wanted} must follow.")
-
-    places = Places(lambda position: _place(source, position))
-    taken = set(labels)
-    number = 0
-    for label, below, position in zip(labels, parents, positions, strict=True):
-        while not label:
-            number += 1
-            label = "" if f"node{number}" in taken else f"node{number}"
-        places.add(label, below, position)
-    return places.draft(ids, source.problems)
+    return labels, parents, positions
 
 
 def _tokens(source: SourceText) -> Iterator[tuple[str, int]]:

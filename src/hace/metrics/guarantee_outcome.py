@@ -135,7 +135,8 @@ def _over_samples(
         low, high = share_interval(losses.sum(), counted.sum())
     else:
         over = interval(losses[None], counted[None].astype(np.float64), groups=groups)
-        low, high = max(over.low, 0.0), over.high
+        low = max(over.low, 0.0)
+        high = over.high
     together = ", of all groups together" if isinstance(guarantee.threshold, dict) else ""
     once = _once(guarantee, h, guarantee.samples)
     what = f"{_measured(guarantee, value)}{together}"
@@ -152,7 +153,9 @@ def _over_groups(
     named = f"{len(means):,} groups{' that get answers' if guarantee.of == 'answers' else ''}"
     if guarantee.group_share is None:
         over = interval(means[None])
-        value, low, high = over.value, max(over.low, 0.0), over.high
+        value = over.value
+        low = max(over.low, 0.0)
+        high = over.high
         high = high if guarantee.distance is not None else min(high, 1.0)
         what = f"on average over {named} {_measured(guarantee, value)}"
     else:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,16 +99,17 @@ def calibrate_run(
     run = open_finished(folder)
     check_choice("split", split, ("val", "test"))
     check_choice("coarse", coarse, ("auto", "drop", "count"))
-    if data is None and split == "val" and not run.config.validation:
+    own_split = None if data is not None else split
+    if own_split == "val" and not run.config.validation:
         raise ConfigError(
             f"{folder} held out no samples to calibrate on: it was trained on all of them. {how_to_calibrate(run)} "
             "--split test spends the test samples."
         )
-    count = coarse == "count" or (coarse == "auto" and (data is not None or split == "test"))
+    count = coarse == "count" or (coarse == "auto" and own_split != "val")
     scored = rescored(
         folder,
         root=root,
-        split=None if data is not None else split,
+        split=own_split,
         device=device,
         data=data,
         checkpoint=checkpoint,
@@ -143,21 +144,24 @@ def calibrate_run(
         subset=subset,
         prior=prior,
     )
-    notes = list(calibration.notes)
-    note = _coarse_note(scored, count, held_out=data is None and split == "val")
-    if note is not None:
-        notes.append(note)
-    if data is None and split == "test":
-        notes.append("The test samples were used for calibration: accuracy on them is no longer a fair test.")
-    elif data is None and isinstance(run.config, ProbeConfig) and run.config.patience is not None:
-        notes.append(
-            "The calibration samples chose the epoch (patience), so guarantees are slightly optimistic."
-        )
-    if data is None and split == "val" and (pool, subset, prior) == (None, None, None):
+    notes = _notes_on_samples(scored, count, own_split)
+    if own_split == "val" and (pool, subset, prior) == (None, None, None):
         calibration = replace(calibration, broken=why_broken(calibration.right, _right_on_test(run)))
-    calibration = replace(calibration, weights=_weights_hash(run), notes=tuple(notes))
+    calibration = replace(calibration, weights=_weights_hash(run), notes=(*calibration.notes, *notes))
     calibration.write(run.folder / CALIBRATION if out is None else out)
     return calibration
+
+
+def _notes_on_samples(scored: Rescored, count: bool, split: str | None) -> Iterator[str]:
+    """What to know of the samples that calibrate; ``split``: of the run's own data, None for others."""
+    config = scored.run.config
+    note = _coarse_note(scored, count, held_out=split == "val")
+    if note is not None:
+        yield note
+    if split == "test":
+        yield "The test samples were used for calibration: accuracy on them is no longer a fair test."
+    elif split is not None and isinstance(config, ProbeConfig) and config.patience is not None:
+        yield "The calibration samples chose the epoch (patience), so guarantees are slightly optimistic."
 
 
 def _right_on_test(run: Run) -> RightShare | None:
