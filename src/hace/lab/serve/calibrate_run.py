@@ -22,7 +22,7 @@ from hace.lab.serve.load_run import open_finished
 from hace.lab.serve.rescore import Rescored, fate_of_coarse, rescored
 
 _ABOUT_CLASSES = (
-    "the guarantee is about samples that can be told to a class. To include such samples, calibrate on labelled data with "
+    "the guarantee is about samples whose class is known. To include such samples, calibrate on labelled data with "
     "both: --samples PATH --coarse count."
 )
 
