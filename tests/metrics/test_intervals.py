@@ -203,6 +203,12 @@ def test_columns_of_predictions() -> None:
     assert below.tolist() == [0, 1, 0]
 
 
+def test_the_interval_of_a_share_is_no_wider_than_0_to_1() -> None:
+    for samples in range(1, 200):
+        assert share_interval(0, samples)[0] >= 0
+        assert share_interval(samples, samples)[1] <= 1
+
+
 def test_answers_that_all_agree_have_an_interval_that_knows_how_many_they_are() -> None:
     right, wrong = np.ones((2, 16), dtype=bool), np.zeros((2, 16), dtype=bool)
     low, high = share_interval(16, 16)

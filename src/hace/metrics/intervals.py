@@ -370,7 +370,8 @@ def share_interval(count: float, samples: float, comparisons: int = 1) -> tuple[
     room = z * z / samples
     half = z * math.sqrt(share * (1 - share) / samples + room / (4 * samples))
     middle = share + room / 2
-    return (middle - half) / (1 + room), (middle + half) / (1 + room)
+    low, high = (middle - half) / (1 + room), (middle + half) / (1 + room)
+    return max(0.0, low), min(1.0, high)  # without rounding beyond the ends, such as -1e-17
 
 
 def share_difference(first: float, second: float, samples: float) -> Interval:
