@@ -57,7 +57,7 @@ def test_one_command_writes_a_model_and_a_page(folder: Path, capsys: pytest.Capt
         "Watch",
         "Next",
     ]
-    assert "hace predict again.hace NEW" in out
+    assert f"hace predict {folder / 'again.hace'} NEW" in out  # to paste where the command was
     assert f"wrote {folder / 'again.hace'}" in out
     card = (folder / "again.card.md").read_text(encoding="utf-8")
     assert "hace predict again.hace NEW" in card

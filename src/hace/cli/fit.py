@@ -127,5 +127,5 @@ def fit(
     written = made.report(shown)
     card = written.with_suffix(".card.md")
     write_whole(card, made.card().encode())
-    print(alarmed(str(made), sys.stdout))
+    print(alarmed(str(made.named(str(target))), sys.stdout))
     print(f"\nwrote {target} ({target.stat().st_size / 1e6:.1f} MB), its page {written} and its card {card}")

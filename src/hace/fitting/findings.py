@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -187,4 +188,5 @@ class Findings(Config):
     def commands(self) -> list[str]:
         """The commands that use the model."""
         option = "" if self.guarantee is None else f" --accuracy {self.guarantee['accuracy']:g}"
-        return [f"hace predict {self.path} NEW{option}", f"hace serve {self.path}"]
+        path = shlex.quote(self.path)
+        return [f"hace predict {path} NEW{option}", f"hace serve {path}"]
