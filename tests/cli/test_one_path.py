@@ -1,4 +1,4 @@
-"""Held-out samples with twins in training promise more than test samples keep, and every command says so."""
+"""Held-out samples with twins in training guarantee more than test samples keep, and every command says so."""
 
 from __future__ import annotations
 
