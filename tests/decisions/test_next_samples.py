@@ -41,3 +41,5 @@ def test_bad_input_is_named() -> None:
         next_samples(p * np.nan, 1)
     with pytest.raises(ConfigError, match="budget must be"):
         next_samples(p, 0)
+    with pytest.raises(ConfigError, match="seed must be a whole number from 0"):
+        next_samples(p, 1, seed=-1)

@@ -162,6 +162,39 @@ def test_groups_are_whole_and_guarantees_are_about_new_ones() -> None:
     assert record.num_groups >= 19
 
 
+def test_a_guarantee_that_only_all_classes_together_support() -> None:
+    """Of 20 groups that calibrate, 18 remain where two classes are left out to ask about new ones."""
+    h = Hierarchy.from_paths([(f"g{k // 4}", f"c{k}") for k in range(20)])
+    rng = np.random.default_rng(0)
+    centres = 3 * rng.normal(size=(20, 8))
+    recording = np.repeat(np.arange(100), 6)  # five of each class
+    train = np.repeat(centres, 30, axis=0) + rng.normal(size=(100, 8))[recording]
+    test = np.repeat(centres, 6, axis=0) + rng.normal(size=(120, 8))
+    x = np.concatenate([train + 0.5 * rng.normal(size=train.shape), test])
+    y = np.concatenate([np.repeat(h.leaves, 30), np.repeat(h.leaves, 6)])
+    site = np.concatenate([recording, 1000 + np.arange(120)]).astype(str)
+    split = np.repeat(["train", "test"], [600, 120])
+    model = hace.fit(x, y, h, groups=site, split=split, quiet=True)
+    assert model.classifier.guarantee(0.95).num_groups == 20
+    assert model.findings.new is None
+
+
+def test_copies_of_one_photo_are_one_sample_where_accuracies_are_compared() -> None:
+    """All of 10 photos right, each in ten shots, and 92% of new ones: no more than chance."""
+    h = Hierarchy.from_paths([(f"g{k // 5}", f"c{k}") for k in range(10)])
+    rng = np.random.default_rng(0)
+    label = np.concatenate([np.repeat(range(10), count) for count in (40, 10, 60)])
+    x = 5 * rng.normal(size=(10, 32))[label] + rng.normal(size=(1100, 32))
+    x[400:500] = x[400:500:10].repeat(10, axis=0) + 0.01 * rng.normal(size=(100, 32))
+    label[500::12] = (label[500::12] + 5) % 10  # 50 of 600 in the other group
+    split = np.repeat(["train", "val", "test"], [400, 100, 600])
+    model = hace.fit(x, np.array(h.leaves)[label], h, split=split, quiet=True)
+    assert (model.findings.held_out or (0,))[0] == 1
+    assert model.findings.accuracy[0] == pytest.approx(550 / 600)
+    assert any("100 of 1,100 samples are near-copies" in note for note in model.findings.notes)
+    assert "more than chance" not in model.findings.broken
+
+
 def test_other_programs_read_the_file(tmp_path: Path) -> None:
     model = hace.fit(X, Y[:, 2], TREE, quiet=True)
     model.save(tmp_path / "birds.hace")
@@ -211,6 +244,12 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ),
     ({"data": table().assign(genus=[None] + ["Larus"] * 359)}, "gaps only at its end"),
     ({"data": "no-such.csv"}, "no-such.csv does not exist"),
+    ({"data": table(), "layer": "counts", "obsm": "X"}, "(?=.*layer must come with AnnData)(?=.*obsm must)"),
+    ({"data": X, "y": Y[:, 2], "text": "m1"}, "text must come with a DataFrame or a table"),
+    ({"data": X, "y": Y[:, 2], "groups": "site"}, "groups must be an array with an entry for each sample"),
+    ({"data": table(), "y": Y[:, 2], "label": "genus"}, "label must come without y"),
+    ({"data": table(), "text": "genus", "columns": ["m1"]}, "photos, texts or numbers. Got text and columns"),
+    ({"data": X, "y": Y[:, 2], "seed": -1}, "seed must be a whole number from 0"),
     ({"data": 3}, "Data must be one of these: .*Got int"),
 ]
 

@@ -160,6 +160,14 @@ def test_bad_folders_are_refused_in_words(what: str, words: str, tmp_path: Path)
         hace.fit(tmp_path, model=VIT, quiet=True)
 
 
+@pytest.mark.parametrize("option", ["label", "split", "columns", "image", "text", "layer", "obsm"])
+def test_columns_that_folders_do_not_have_are_refused(option: str, photos: Path) -> None:
+    with pytest.raises(
+        ConfigError, match=rf"^{option} must come with .*\. Got a folder of photos\. Leave it out"
+    ):
+        hace.fit(photos, model=VIT, quiet=True, **{option: ["a"] if option == "columns" else "a"})  # type: ignore[arg-type]
+
+
 def test_a_photo_of_a_list_that_does_not_exist(tmp_path: Path) -> None:
     pd.DataFrame({"path": ["a.png", "b.png"], "label": ["x", "y"]}).to_csv(tmp_path / "list.csv", index=False)
     with pytest.raises(DataError, match=r"every listed image must exist\. 2 of 2 are missing"):

@@ -160,7 +160,8 @@ class _Options:
             text += " (NAME=VALUE; may repeat)"
         elif lists:
             text += " (may repeat)" if place in self.repeated else " (A,B,...)"
-        if not isinstance(default, bool) and default not in (None, "", (), {}):
+        says_default = "(default" in text
+        if not says_default and not isinstance(default, bool) and default not in (None, "", (), {}):
             text += f" [default: {default}]"
         about: dict[str, Any] = {"help": text, "group": OPTIONS if place in self.shown else MORE}
         if place in self.names:

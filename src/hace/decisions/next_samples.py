@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.checks import check_count
+from hace.checks import MOST_SEED, check_count
 from hace.errors import DataError
 from hace.hierarchy.assembly import IntArray
 
@@ -51,6 +51,7 @@ def next_samples(probabilities: Any, budget: int, *, seed: int = 0) -> NextSampl
     if not np.isfinite(p).all() or (p < 0).any():
         raise DataError("probabilities must be finite, and 0 or more.")
     check_count("budget", budget, 10**7)
+    check_count("seed", seed, MOST_SEED, least=0)
     margins = _margins(p)
     if budget < len(p):
         likely = np.argsort(margins, kind="stable")[: CANDIDATES * budget]

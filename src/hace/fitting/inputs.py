@@ -7,7 +7,7 @@ notes; what names and contents leave open is asked in one message that names the
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -115,11 +115,12 @@ class Given:
 
 
 class Kind(NamedTuple):
-    """A kind of data."""
+    """A kind of data; ``takes``: the columns that a caller may name."""
 
     name: str
     looks_like: Callable[[Any], bool]
     read: Callable[[Any, Any, Any, Columns], Given]
+    takes: frozenset[str]
 
 
 def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | None = None) -> Given:
@@ -136,7 +137,25 @@ def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | Non
     kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
     if kind is None:
         raise ConfigError(_not_data(data))
-    return _labelled(kind.read(data, y, hierarchy, columns or Columns()))
+    columns = columns or Columns()
+    _check_columns(kind, columns)
+    if y is not None and columns.label is not None:
+        raise ConfigError("label must come without y: both say what the labels are. Leave one of them out.")
+    return _labelled(kind.read(data, y, hierarchy, columns))
+
+
+def _check_columns(kind: Kind, columns: Columns) -> None:
+    """Refuse columns that a kind of data does not have."""
+    problems = []
+    for field in fields(Columns):
+        value = getattr(columns, field.name)
+        if value is None or value is False or field.name in kind.takes:
+            continue
+        name = "columns" if field.name == "features" else field.name
+        others = " or ".join(kind.name for kind in KINDS if field.name in kind.takes)
+        problems.append(f"{name} must come with {others}. Got {kind.name}. Leave it out.")
+    if problems:
+        raise ConfigError(problems)
 
 
 def _not_data(data: Any) -> str:
@@ -272,10 +291,12 @@ def _check_length(values: Any, samples: int, name: str) -> None:
 
 def _of_samples(values: Any, samples: int, name: str) -> np.ndarray | None:
     """An array with an entry for each sample; None for none."""
-    if values is None:
+    if values is None or values is False:
         return None
     if isinstance(values, str):
-        raise ConfigError(f"{name} must be an array for an array of features. Got the column {values!r}.")
+        raise ConfigError(
+            f"{name} must be an array with an entry for each sample, because these data have no columns. Got {values!r}."
+        )
     entries = np.asarray(values)
     if entries.ndim != 1:
         raise DataError(f"{name} must be one-dimensional. Got shape {entries.shape}.")
@@ -304,8 +325,6 @@ def is_table_file(data: Any) -> bool:
 
 def _read_table_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     path = Path(data)
-    if path.suffix.lower() == ".parquet" and Parquet(path).holds_lists:
-        return _read_feature_file(path, y, hierarchy, columns)
     frame = frame_of(path)
     return _of_table(frame, y, hierarchy, columns, numbered(len(frame)), path)
 
@@ -385,7 +404,11 @@ def column_of(frame: Any, values: Any, samples: int, name: str) -> np.ndarray | 
 
 
 def _is_feature_file(data: Any) -> bool:
-    return isinstance(data, (str, Path)) and Path(data).suffix.lower() in FEATURE_FILES
+    if not isinstance(data, (str, Path)):
+        return False
+    path = Path(data)
+    suffix = path.suffix.lower()
+    return suffix in FEATURE_FILES or (suffix == ".parquet" and Parquet(path).holds_lists)
 
 
 def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
@@ -394,12 +417,16 @@ def _read_feature_file(data: Any, y: Any, hierarchy: Any, columns: Columns) -> G
     if y is not None:
         raise ConfigError(f"y must be None: {path.name} holds its labels.")
     named = columns.groups if isinstance(columns.groups, str) else None
+    if named is None and columns.groups is not None and columns.groups is not False:
+        kind = type(columns.groups).__name__
+        raise ConfigError(f"groups must be the name of an array in {path.name}. Got {kind}.")
     parts = feature_splits(read_feature_arrays(path, named), path, named)
     splits = np.repeat(list(parts), [len(part.y) for part in parts.values()])
     x = _joined([part.x for part in parts.values()])
     labels = labels_of(np.concatenate([part.y for part in parts.values()]), hierarchy, f"{path.name}: labels")
     groups = [part.groups for part in parts.values() if part.groups is not None]
-    grouped = np.concatenate(groups).astype(str) if len(groups) == len(parts) else None
+    has_groups = len(groups) == len(parts) and columns.groups is not False
+    grouped = np.concatenate(groups).astype(str) if has_groups else None
     return Given(
         "features",
         x,
@@ -451,9 +478,7 @@ def _of_dataset(data: Dataset[Any], source: str, columns: Columns) -> Given:
     labels = within_labels(every.nodes, data.hierarchy)
     splits = np.repeat(list(parts), [len(part) for part in parts.values()])
     photos = isinstance(every, Samples)
-    groups = (
-        every.groups if columns.groups is None else _of_samples(columns.groups or None, len(every), "groups")
-    )
+    groups = every.groups if columns.groups is None else _of_samples(columns.groups, len(every), "groups")
     return Given(
         "photos" if photos else "texts",
         None,
@@ -519,7 +544,7 @@ def _read_words(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         labels.hierarchy,
         items if photos else numbered(len(items)),
         split=_of_samples(columns.split, len(items), "split"),
-        groups=_of_samples(columns.groups or None, len(items), "groups"),
+        groups=_of_samples(columns.groups, len(items), "groups"),
         items=[Path(item) for item in check_exist(Path(), items)] if photos else items,
         notes=labels.notes,
     )
@@ -568,14 +593,31 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     )
 
 
+_TABLE_COLUMNS = frozenset({"label", "split", "groups", "features", "image", "text"})
+
 KINDS: tuple[Kind, ...] = (
-    Kind("AnnData or .h5ad", is_cells, _read_cells),
-    Kind("a folder of photos", _is_folder, _read_folder),
-    Kind("annotations of COCO or Label Studio (.json)", _is_annotations, _read_annotations),
-    Kind("a DataFrame", is_frame, _read_frame),
-    Kind("a table (.csv, .tsv, .parquet)", is_table_file, _read_table_file),
-    Kind("a feature file (.npz, .safetensors, .parquet)", _is_feature_file, _read_feature_file),
-    Kind("an array of features", _is_array, _read_array),
-    Kind("a list of photos or texts", _is_list_of_words, _read_words),
+    Kind(
+        "AnnData or .h5ad",
+        is_cells,
+        _read_cells,
+        frozenset({"label", "split", "groups", "layer", "obsm"}),
+    ),
+    Kind("a folder of photos", _is_folder, _read_folder, frozenset({"groups"})),
+    Kind(
+        "annotations of COCO or Label Studio (.json)",
+        _is_annotations,
+        _read_annotations,
+        frozenset({"groups"}),
+    ),
+    Kind("a DataFrame", is_frame, _read_frame, _TABLE_COLUMNS),
+    Kind(
+        "a feature file (.npz, .safetensors, .parquet)",
+        _is_feature_file,
+        _read_feature_file,
+        frozenset({"groups"}),
+    ),
+    Kind("a table (.csv, .tsv, .parquet)", is_table_file, _read_table_file, _TABLE_COLUMNS),
+    Kind("an array of features", _is_array, _read_array, frozenset({"split", "groups"})),
+    Kind("a list of photos or texts", _is_list_of_words, _read_words, frozenset({"split", "groups"})),
 )
 """What `hace.fit` takes, by how it looks; the first that fits reads it."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.errors import HaceError
+from hace.errors import DataError, HaceError
 from hace.fitting.inputs import in_memory
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
@@ -72,7 +72,10 @@ def ask_about_new(
         if clf is None:
             continue
         truth = listed.truths[h.labels[nodes[here]]]
-        answer = clf.decide(in_memory(x[here]), accuracy=accuracy).nodes.numpy()
+        try:
+            answer = clf.decide(in_memory(x[here]), accuracy=accuracy).nodes.numpy()
+        except DataError:  # without those classes, too few samples or groups are left for this guarantee
+            continue
         depth = np.append(listed.hierarchy.depths, 0)[answer]
         said = (answer >= 0) & (depth > 0)
         true = said & is_above(listed.hierarchy, answer, truth)

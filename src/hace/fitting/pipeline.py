@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from hace.checks import MOST_SEED, check_count
 from hace.decisions.nearness import Nearness
 from hace.errors import ConfigError, DataError
 from hace.fitting import encoding
@@ -93,6 +94,7 @@ def fit(
         >>> model.predict(iris.data[:1], accuracy=None).answer.tolist()
         ['setosa']
     """
+    check_count("seed", seed, MOST_SEED, least=0)
     with Display() as display:
         report_progress = progress or (
             display.show if not quiet and sys.stderr.isatty() else lambda step, done: None
@@ -196,7 +198,7 @@ def fitted(
     if len(parts.test) and not choice.is_flat:
         baseline = training.classifier(choice.flat)
     progress("Evaluating", 0)
-    findings = findings_of(training, asked, choice, clf, baseline, seed, place)
+    findings = findings_of(training, asked, choice, clf, baseline, seed, place, kept_together)
     tested = None
     if len(parts.test):
         tested = Tested.of(clf, in_memory(given.x[parts.test]), given.nodes[parts.test])

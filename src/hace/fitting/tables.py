@@ -119,6 +119,15 @@ def _items(
     frame: Any, left: list[str], columns: Columns, known: dict[str, str], source: str
 ) -> tuple[str | None, str]:
     """The column of photos or texts and its kind; None and "table" where numbers are the features."""
+    named = [
+        option
+        for option, value in (("image", columns.image), ("text", columns.text), ("columns", columns.features))
+        if value is not None
+    ]
+    if len(named) > 1:
+        raise ConfigError(
+            f"{source} must be photos, texts or numbers. Got {' and '.join(named)}. Leave {named[-1]} out."
+        )
     for option, kind in (("image", "photos"), ("text", "texts")):
         chosen = getattr(columns, option)
         if chosen is not None:

@@ -42,6 +42,7 @@ def findings_of(
     baseline: HACEClassifier | None,
     seed: int,
     place: PlaceOfUse | None = None,
+    together: np.ndarray | None = None,
 ) -> Findings:
     """All findings about a classifier.
 
@@ -53,6 +54,7 @@ def findings_of(
         baseline: flat cross-entropy, where something else was chosen.
         seed: draws examples and classes to leave out.
         place: where it will be used; None: unknown.
+        together: (M,) groups that splits kept together, of the user or of near-copies; None: every sample is its own.
     """
     given = training.given
     parts = training.parts
@@ -69,7 +71,10 @@ def findings_of(
     guarantee = None if accuracy is None else _judged(training, clf, accuracy)
     broken = ""
     if guarantee is not None and tested is not None:
-        broken = _broken(guarantee, held, tested, (held_groups, test_groups))
+        broken = _broken(guarantee)
+        if not broken and held is not None:
+            own = [None if together is None else together[rows] for rows in (parts.calibration, parts.test)]
+            broken = why_broken(right_share(held, own[0]), right_share(tested, own[1]))
     if guarantee is not None and not broken:
         broken = _unlike(training, place)
     likeness = clf._answers.likeness
@@ -145,19 +150,12 @@ def _document(judged: Guaranteed) -> dict[str, Any]:
     }
 
 
-def _broken(
-    guarantee: Guaranteed,
-    held: np.ndarray | None,
-    tested: np.ndarray,
-    groups: tuple[np.ndarray | None, np.ndarray | None],
-) -> str:
-    """Why the guarantee must not be trusted: test samples contradict it, or are unlike those it rests on."""
-    if not guarantee.kept:
-        least = 1 - guarantee.accuracy
-        return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {REMEDY}"
-    if held is None:
+def _broken(guarantee: Guaranteed) -> str:
+    """Why test samples contradict a guarantee; "" where they do not."""
+    if guarantee.kept:
         return ""
-    return why_broken(right_share(held, groups[0]), right_share(tested, groups[1]))
+    least = 1 - guarantee.accuracy
+    return f"{guarantee.false[0]:.1%} of test samples got a false answer, guaranteed at most {least:.0%}. {REMEDY}"
 
 
 def _unlike(training: Training, place: PlaceOfUse | None) -> str:

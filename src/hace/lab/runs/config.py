@@ -248,7 +248,7 @@ class RunConfig(Config):
         seed: Random seed of initialisation, batch order and the validation split.
         validation: Samples held out of training. "split": the data's own validation split. A share, such as 0.1: that part of
             the training samples, stratified and drawn by the seed; the data's own validation split is then unused. 0: none,
-            and a validation split is trained on too.
+            and a validation split is trained on too (default of the commands: split if the data have one, else 0).
         evaluate: The split of the result: "test", or "val" to select on held-out samples.
         epochs: Passes over the training samples.
         batch_size: Samples per step, over all processes.
