@@ -215,6 +215,8 @@ def test_evaluation_on_other_data() -> None:
     evaluation = model.evaluate(table(NEW, TRUTH))
     right = model.predict(NEW, None).answer.to_numpy() == TRUTH[:, 2]
     assert evaluation.values["leaves", "top-1"] == pytest.approx(right.mean())
+    of_array = model.evaluate(NEW.astype(np.float32), TRUTH[:, 2])  # without names of features
+    assert of_array.values["leaves", "top-1"] == pytest.approx(right.mean())
 
 
 BAD: list[tuple[dict[str, Any], str]] = [

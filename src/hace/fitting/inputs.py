@@ -132,16 +132,22 @@ def read(data: Any, y: Any = None, hierarchy: Any = None, columns: Columns | Non
         hierarchy: the taxonomy, or what makes one; None: what labels spell out.
         columns: what columns mean.
     """
-    if isinstance(data, (str, Path)) and not Path(data).exists():
-        raise FormatError(f"{data} does not exist. Give a file or folder that does.")
-    kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
-    if kind is None:
-        raise ConfigError(_not_data(data))
+    kind = kind_of(data)
     columns = columns or Columns()
     _check_columns(kind, columns)
     if y is not None and columns.label is not None:
         raise ConfigError("label must come without y: both say what the labels are. Leave one of them out.")
     return _labelled(kind.read(data, y, hierarchy, columns))
+
+
+def kind_of(data: Any) -> Kind:
+    """The kind of what is given."""
+    if isinstance(data, (str, Path)) and not Path(data).exists():
+        raise FormatError(f"{data} does not exist. Give a file or folder that does.")
+    kind = next((kind for kind in KINDS if kind.looks_like(data)), None)
+    if kind is None:
+        raise ConfigError(_not_data(data))
+    return kind
 
 
 def _check_columns(kind: Kind, columns: Columns) -> None:

@@ -26,6 +26,7 @@ from hace.fitting.inputs import (
     is_cells,
     is_frame,
     is_table_file,
+    kind_of,
     numbered,
     read,
 )
@@ -111,11 +112,17 @@ def read_unlabelled(data: Any, wanted: Sequence[str] | None, layer: str | None =
 def columns_for(
     data: Any, known: Sequence[str] | None, layer: str | None, label: str | Sequence[str] | None = None
 ) -> Columns:
-    """How labelled samples are read for a model: with the features of the training."""
+    """How labelled samples are read for a model: with the features of the training, where their kind names features."""
+    kind = kind_of(data)
     obsm = None
-    if is_cells(data) and known:
+    if "obsm" in kind.takes and known:
         obsm = _embedding(known, read_cells(data) if isinstance(data, (str, Path)) else data)
-    return Columns(label=label, features=known, layer=layer, obsm=obsm)
+    return Columns(
+        label=label,
+        features=known if "features" in kind.takes else None,
+        layer=layer if "layer" in kind.takes else None,
+        obsm=obsm,
+    )
 
 
 def _embedding(wanted: Sequence[str] | None, adata: Any) -> str | None:
