@@ -202,5 +202,9 @@ def test_what_a_check_refuses() -> None:
         check(sure, seen, z, TREE, level=1.0)
     with pytest.raises(ConfigError, match="one threshold"):
         check(guaranteed_threshold(z, y, TREE, 0.6, by="top"), seen, z, TREE)
+    with pytest.raises(
+        ConfigError, match="Got 4, one for each class or group: with labels, evaluate judges each class"
+    ):
+        check(guaranteed_threshold(z, y, TREE, 0.6, by="class"), seen, z, TREE)
     with pytest.raises(DataError, match="similarity must hold"):
         check(sure, seen, z, TREE, similarity=np.ones(3))

@@ -150,8 +150,11 @@ def check(
     """
     require("level", level, "a number above 0 and below 1", is_number(level) and 0 < level < 1)
     if isinstance(guarantee.threshold, dict):
+        remedy = "check each group by itself"
+        if guarantee.pools is not None:
+            remedy = "with labels, evaluate judges each class"
         raise ConfigError(
-            "guarantee must have one threshold. Got one for each group: check each group by itself."
+            f"guarantee must have one threshold. Got {len(guarantee.threshold)}, one for each class or group: {remedy}."
         )
     by_group = guarantee.groups == "new"
     if by_group and groups is None:
