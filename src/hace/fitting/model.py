@@ -151,8 +151,8 @@ class Model:
         except HaceError as error:
             why = self.findings.no_guarantee if self.findings.guarantee is None else str(error)
             raise ConfigError(
-                f"accuracy={accuracy:g} cannot be guaranteed. {why} Ask for less, give a threshold (threshold=0.9), or take "
-                "the best class (accuracy=None)."
+                f"accuracy={accuracy:g} cannot be guaranteed. {why[0].upper()}{why[1:]} Ask for less, give a threshold "
+                "(threshold=0.9), or take the best class (accuracy=None)."
             ) from error
 
     def check(
