@@ -786,7 +786,9 @@ def test_which_to_label_next(
     assert {Path(task["data"]["image"]).name for task in tasks} == {Path(row["path"]).name for row in rows}
 
 
-def test_next_of_features(strange: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_next_of_features(
+    strange: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert cli.main(["next", str(strange / "probe"), str(strange / "new.npy"), "--budget", "4"]) == 0
     lines = capfd.readouterr().out.splitlines()
     assert lines[0] == "sample,class,margin"
@@ -795,3 +797,9 @@ def test_next_of_features(strange: Path, capfd: pytest.CaptureFixture[str]) -> N
     assert "budget must be" in capfd.readouterr().err
     assert cli.main(["next", str(strange / "probe"), "--budget", "3"]) == 2
     assert "hace next must have a POOL" in capfd.readouterr().err
+    pool = [str(strange / "probe"), str(strange / "new.npy"), "--budget", "4"]
+    monkeypatch.setattr(
+        Predictor, "stream", lambda *_, **__: pytest.fail("the pool was read before the options")
+    )
+    assert cli.main(["next", *pool, "--seed", "-1"]) == 2
+    assert "seed must be a whole number from 0" in capfd.readouterr().err

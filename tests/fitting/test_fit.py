@@ -251,6 +251,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": X, "y": Y[:, 2], "groups": "site"}, "groups must be an array with an entry for each sample"),
     ({"data": table(), "y": Y[:, 2], "label": "genus"}, "label must come without y"),
     ({"data": table(), "text": "genus", "columns": ["m1"]}, "photos, texts or numbers. Got text and columns"),
+    ({"data": X, "y": Y[:, 2], "new": "nowhere"}, "^nowhere does not exist. Give samples from where"),
     ({"data": X, "y": Y[:, 2], "seed": -1}, "seed must be a whole number from 0"),
     ({"data": 3}, "Data must be one of these: .*Got int"),
 ]

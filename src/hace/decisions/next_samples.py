@@ -50,8 +50,7 @@ def next_samples(probabilities: Any, budget: int, *, seed: int = 0) -> NextSampl
         raise DataError(f"probabilities must be (M, n), both at least 1. Got {p.shape}.")
     if not np.isfinite(p).all() or (p < 0).any():
         raise DataError("probabilities must be finite, and 0 or more.")
-    check_count("budget", budget, 10**7)
-    check_count("seed", seed, MOST_SEED, least=0)
+    check_wish(budget, seed)
     margins = _margins(p)
     if budget < len(p):
         likely = np.argsort(margins, kind="stable")[: CANDIDATES * budget]
@@ -61,6 +60,12 @@ def next_samples(probabilities: Any, budget: int, *, seed: int = 0) -> NextSampl
         chosen = np.arange(len(p))
     chosen = chosen[np.argsort(margins[chosen], kind="stable")]
     return NextSamples(chosen, margins[chosen])
+
+
+def check_wish(budget: int, seed: int) -> None:
+    """Refuse a budget or seed that cannot be."""
+    check_count("budget", budget, 10**7)
+    check_count("seed", seed, MOST_SEED, least=0)
 
 
 def _margins(p: np.ndarray) -> np.ndarray:

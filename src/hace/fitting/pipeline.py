@@ -15,7 +15,7 @@ import numpy as np
 
 from hace.checks import MOST_SEED, check_count
 from hace.decisions.nearness import Nearness
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, FormatError
 from hace.fitting import encoding
 from hace.fitting.choice import cache_of_choices, choose
 from hace.fitting.inputs import Columns, Given, check_enough, in_memory, read
@@ -95,6 +95,8 @@ def fit(
         ['setosa']
     """
     check_count("seed", seed, MOST_SEED, least=0)
+    if isinstance(new, (str, Path)) and not Path(new).exists():
+        raise FormatError(f"{new} does not exist. Give samples from where the model will be used.")
     with Display() as display:
         report_progress = progress or (
             display.show if not quiet and sys.stderr.isatty() else lambda step, done: None

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.decisions.next_samples import NextSamples, next_samples
+from hace.decisions.next_samples import NextSamples, check_wish, next_samples
 from hace.errors import DataError
 from hace.files.reading import check_memory
 from hace.hierarchy import Hierarchy
@@ -74,6 +74,7 @@ def next_questions(
         workers: Processes that read images.
         step: Called with the number of samples of each batch.
     """
+    check_wish(budget, seed)
     h = predictor.hierarchy
     check_memory("the pool", 16 * len(given) * h.num_leaves, "probabilities of all classes")
     names: list[str] = []
