@@ -73,8 +73,9 @@ def test_columns_and_record(model: hace.HACEClassifier) -> None:
     assert len(wrong) / len(truth) < 0.15  # the guarantee is 0.1, on average
     record = query.uns["hace"]
     assert record["accuracy"] == 0.9
-    assert "At most 0.1" in record["guarantee"]
+    assert "At most 10%" in record["guarantee"]
     assert record["classes"] == list(model.hierarchy_.leaves)
+    assert record["class_names"] == [ONTOLOGY.name(leaf) for leaf in record["classes"]]
     assert record["group_names"] == ["0", "1", "2", "3"]
     assert [ONTOLOGY.name(node) if node else "" for node in record["group_answers"]] == [
         obs.loc[obs["cluster"] == group, "hace_group_name"].iloc[0] for group in record["group_names"]

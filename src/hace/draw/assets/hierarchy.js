@@ -167,7 +167,7 @@ function haceSunburst(elements, data, options = {}) {
     for (const [v, place] of labels) label(svg, v, place);
     svg.append(draw("circle", { class: "centre", r: hole - 2, "data-node": focus === start ? focus : data.parent[focus], "data-up": "1" }));
     const letters = Math.max(9, Math.min(14, (2 * hole - 12) / (0.585 * Math.max(1, name(focus).length))));
-    const words = shorten(name(focus), 2 * hole - 12, letters) || "\u2026";
+    const words = shorten(name(focus), 2 * hole - 4, letters); // none where there is no room: the path is above the drawing
     svg.append(draw("text", { class: "centre-name", dy: focus === start ? "0.35em" : "-0.1em", style: `font-size:${letters}px` }, words));
     if (focus !== start) svg.append(draw("text", { class: "centre-name", dy: "1.3em" }, "\u2191 up"));
     svg.append(draw("path", { class: "cursor" }));
