@@ -141,6 +141,24 @@ def test_predict_takes_lists_as_the_fit_did(tmp_path: Path, capsys: pytest.Captu
     assert answers_of(capsys, model, str(tmp_path / "new.parquet")) == expected
 
 
+def test_a_taxonomy_with_columns_of_its_own_needs_one_option(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    birds = table().drop(columns=["family", "genus"])
+    birds.to_csv("birds.csv", index=False)
+    table()[["genus", "species"]].drop_duplicates().set_axis(["upper", "lower"], axis=1).to_csv(
+        "tree.csv", index=False
+    )
+    words = ["fit", "birds.csv", "--hierarchy", "tree.csv"]
+    assert cli.main(words) == 2
+    assert "-o columns=upper,lower" in capsys.readouterr().err
+    assert cli.main([*words, "-o", "columns=upper,lower"]) == 0
+    assert hace.load("birds.hace").hierarchy.num_leaves == birds.species.nunique()
+    assert cli.main(["fit", "birds.csv", "-o", "columns=upper,lower"]) == 2
+    assert "--hierarchy" in capsys.readouterr().err
+
+
 def test_evaluate_and_calibrate_take_the_file(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model, later = str(folder / "birds.hace"), str(folder / "later.csv")
     assert cli.main(["evaluate", model, "--samples", later, "--accuracy", "0.95", "--json"]) == 0

@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 
 from hace.cli.engine import With, Words, alarmed, more
+from hace.cli.options import Option, reader_options
 from hace.errors import ConfigError
 
 
@@ -30,6 +31,7 @@ def fit(
     page: Path | None = None,
     layer: Annotated[str | None, more] = None,
     obsm: Annotated[str | None, more] = None,
+    option: Annotated[Option, With("--hierarchy"), more] = (),
     seed: Annotated[int, more] = 0,
     executor: Annotated[Literal["local", "ray"], more] = "local",
     workers: Annotated[int | None, more] = None,
@@ -75,6 +77,7 @@ def fit(
         page: Page to write, an .html file or a folder (default: named after the model).
         layer: Layer of an .h5ad with the features.
         obsm: Key of the .h5ad's embedding to use as features.
+        option: Option for reading --hierarchy, NAME=VALUE; may repeat.
         seed: Random seed.
         executor: Where to try the settings, in parallel.
         workers: Processes that try settings (default: this one; ray: one per processor).
@@ -87,6 +90,7 @@ def fit(
     from hace.fitting.model import SUFFIX
     from hace.fitting.pipeline import fit as fitted
     from hace.fitting.progress import Display
+    from hace.formats import read_hierarchy
     from hace.lab.study.executors import Cluster, InProcess, open_executor
 
     target = Path(f"{data.resolve().stem or 'model'}{SUFFIX}") if out is None else out
@@ -106,7 +110,9 @@ def fit(
     ):
         made = fitted(
             data,
-            hierarchy=hierarchy,
+            hierarchy=read_hierarchy(hierarchy, **reader_options(option))
+            if hierarchy and option
+            else hierarchy,
             label=label or None,
             split=split,
             groups=False if groups == "none" else groups,
