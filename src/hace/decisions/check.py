@@ -38,7 +38,9 @@ from hace.decisions.shift import Comparison, Profile, compare_profiles
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 
-STATES = ("holds", "no evidence against it", "broken")
+HOLDS = "holds"
+NO_EVIDENCE = "no evidence against it"
+BROKEN = "broken"
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,7 +52,7 @@ class LabelledEvidence:
         loss: their mean loss: the share of false answers, or the mean distance.
         allowed: the mean loss that is guaranteed.
         limit: the mean loss above which one calibration breaks the guarantee.
-        against: the greatest capital of bets against the guarantee; 1 / level breaks it.
+        against: the greatest capital of bets against the guarantee; 4 / level breaks it.
         favour: the greatest capital of bets against its opposite; 1 / level shows that it holds.
         threshold: the least threshold that these labels support for the same guarantee; None: too few.
         too_few: how many it takes, where there is none.
@@ -302,35 +304,43 @@ def _threshold_here(
 def _verdict(
     comparison: Comparison, evidence: LabelledEvidence | None, level: float
 ) -> tuple[str, tuple[str, ...]]:
-    """The state, and why."""
-    unlike_level = level if evidence is None else level / 2
-    unlike = comparison.p_value <= unlike_level
-    reasons = [_likeness(comparison, unlike)]
+    """The state, and a sentence for each reason."""
     if evidence is None:
-        return STATES[2 if unlike else 1], tuple(reasons)
-    seen = f"{evidence.units:,} labelled {comparison.units} have a mean loss of {evidence.loss:.4g}"
-    seen += f"; {evidence.allowed:.4g} is guaranteed"
+        is_unlike = comparison.p_value <= level
+        return BROKEN if is_unlike else NO_EVIDENCE, (_likeness(comparison, is_unlike),)
+    # Labels come with more chances of a false alarm, which share the level: likeness has half of it.
+    is_unlike = comparison.p_value <= level / 2
+    state, bets = _outcome_of_bets(comparison, evidence, level)
+    if state == NO_EVIDENCE and is_unlike:
+        state = BROKEN
+    return state, (_likeness(comparison, is_unlike), bets, *_supported_threshold(evidence))
+
+
+def _outcome_of_bets(comparison: Comparison, evidence: LabelledEvidence, level: float) -> tuple[str, str]:
+    """The state that labels alone show, and why.
+
+    A capital of 1 / p is reached by chance with probability at most p. Against the guarantee p is a quarter of the level: the
+    test of likeness has half, and the luck of the calibration, which `limit` allows for, the other quarter.
+    """
+    means = f"{evidence.units:,} labelled {comparison.units} have a mean loss of {evidence.loss:.4g}"
+    means += f"; {evidence.allowed:.4g} is guaranteed"
     if evidence.against >= 4 / level:
-        state = 2
-        seen += ", and less than this would be luck."
-    elif evidence.favour >= 1 / level:
-        state = 0
-        seen += f", and with probability {1 - level:g} it holds here."
-    else:
-        state = 2 if unlike else 1
-        seen += ": too few to tell."
-    reasons.append(seen)
-    if evidence.threshold is not None:
-        here = evidence.threshold
-        said = (
-            "answers nothing"
-            if here.is_silent
-            else f"is {here.threshold:.4f} and answers {here.answered:.1%}"
-        )
-        reasons.append(f"The threshold that these labels support {said}.")
-    elif evidence.too_few is not None:
-        reasons.append(f"No threshold from these labels: {evidence.too_few}")
-    return STATES[state], tuple(reasons)
+        return BROKEN, f"{means}, and less than this would be luck."
+    if evidence.favour >= 1 / level:
+        return HOLDS, f"{means}, and with probability {1 - level:g} it holds here."
+    return NO_EVIDENCE, f"{means}: too few to tell."
+
+
+def _supported_threshold(evidence: LabelledEvidence) -> list[str]:
+    """A sentence on the threshold that the new labels would give."""
+    threshold = evidence.threshold
+    if threshold is None:
+        return [f"No threshold from these labels: {evidence.too_few}"]
+    if threshold.is_silent:
+        return ["The threshold that these labels support answers nothing."]
+    return [
+        f"The threshold that these labels support is {threshold.threshold:.4f} and answers {threshold.answered:.1%}."
+    ]
 
 
 def _likeness(comparison: Comparison, unlike: bool) -> str:

@@ -142,7 +142,7 @@ def _entries(source: SourceText, nameless: list[int]) -> Iterator[Entry]:
             names = [name for name in names if slug(name, match[1] if match else "")]
             if match and names:
                 entry.names.append((match[1], names))
-            elif ":" not in line:
+            elif ":" not in line:  # other lines with a colon are properties
                 source.problems.broken(
                     number, f"expected 'language: name' or '< parent'. Got {quoted(line)}."
                 )

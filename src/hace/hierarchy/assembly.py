@@ -224,33 +224,60 @@ def _as_numbers(names: list[str]) -> IntArray | None:
 
 
 def _preorder(n_nodes: int, edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:
-    """Node order of a tree or forest, level by level: a million steps of Python take three times as long."""
+    """(N,) the nodes of a tree or forest, parents before children, siblings by the smallest label below them.
+
+    It goes level by level: a million steps of Python take three times as long.
+    """
     parent = np.full(n_nodes, -1, dtype=np.int64)
     parent[edges[:, 1]] = edges[:, 0]
-    below = edges[np.argsort(edges[:, 0]), 1]
-    start = np.append(0, np.bincount(edges[:, 0], minlength=n_nodes).cumsum())
-    levels = [tops]
-    while len(levels[-1]):
-        count = start[levels[-1] + 1] - start[levels[-1]]
-        shift = start[levels[-1]] - (np.cumsum(count) - count)
-        levels.append(below[np.arange(count.sum()) + np.repeat(shift, count)])
-    first = np.full(n_nodes, n_nodes)  # the smallest label below each node
-    first[leaf_order] = np.arange(len(leaf_order))
-    size = np.ones(n_nodes, dtype=np.int64)  # of its subtree
+    levels = _levels(n_nodes, edges, tops)
+
+    # From the bottom up: what lies below each node.
+    first_label = np.full(n_nodes, n_nodes)
+    first_label[leaf_order] = np.arange(len(leaf_order))
+    subtree_size = np.ones(n_nodes, dtype=np.int64)
     for level in reversed(levels[1:]):
-        np.minimum.at(first, parent[level], first[level])
-        np.add.at(size, parent[level], size[level])
-    ranked = np.argsort(parent * (n_nodes + 1) + first)  # siblings together, in their order
-    before = np.cumsum(size[ranked]) - size[ranked]
-    eldest = np.flatnonzero(np.diff(parent[ranked], prepend=-2))
-    before -= np.repeat(before[eldest], np.diff(eldest, append=n_nodes))
-    position = np.empty(n_nodes, dtype=np.int64)
-    position[ranked] = before  # nodes below elder siblings
+        np.minimum.at(first_label, parent[level], first_label[level])
+        np.add.at(subtree_size, parent[level], subtree_size[level])
+
+    # From the top down: a node comes after its parent and the subtrees of its elder siblings.
+    position = _nodes_below_elder_siblings(parent, first_label, subtree_size)
     for level in levels[1:]:
         position[level] += position[parent[level]] + 1
     order = np.empty(n_nodes, dtype=np.int64)
     order[position] = np.arange(n_nodes)
     return order
+
+
+def _levels(n_nodes: int, edges: IntArray, tops: IntArray) -> list[IntArray]:
+    """The nodes of a tree or forest by depth: the tops, their children, and so on; the last array is empty."""
+    num_children = np.bincount(edges[:, 0], minlength=n_nodes)
+    # The children of v are children[start[v] : start[v] + num_children[v]].
+    children = edges[np.argsort(edges[:, 0]), 1]
+    start = np.cumsum(num_children) - num_children
+    levels = [tops]
+    while len(levels[-1]):
+        parents = levels[-1]
+        counts = num_children[parents]
+        # The children of the first parent, of the second, and so on: each parent's run begins at its own start.
+        begin = np.cumsum(counts) - counts
+        places = np.arange(counts.sum()) + np.repeat(start[parents] - begin, counts)
+        levels.append(children[places])
+    return levels
+
+
+def _nodes_below_elder_siblings(parent: IntArray, first_label: IntArray, subtree_size: IntArray) -> IntArray:
+    """(N,) how many nodes the subtrees of each node's elder siblings have; the elder has the smaller first label."""
+    n_nodes = len(parent)
+    by_family = np.argsort(parent * (n_nodes + 1) + first_label)  # by parent, then by first label
+    before = np.cumsum(subtree_size[by_family]) - subtree_size[by_family]  # in all families so far
+    eldest = np.flatnonzero(
+        np.diff(parent[by_family], prepend=-2)
+    )  # where a family begins; tops have parent -1
+    family_sizes = np.diff(eldest, append=n_nodes)
+    result = np.empty(n_nodes, dtype=np.int64)
+    result[by_family] = before - np.repeat(before[eldest], family_sizes)
+    return result
 
 
 def _dag_order(ids: Sequence[str], edges: IntArray, leaf_order: IntArray, tops: IntArray) -> IntArray:

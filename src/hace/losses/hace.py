@@ -371,9 +371,10 @@ class HXELoss(TableLoss):
             ignore_index=ignore_index,
             reduction=reduction,
         )
-        self.set_table(
-            partial(tables.hxe_table, hierarchy, alpha=float(alpha), decay=decay, normalize=normalize)
+        rows_of_labels = partial(
+            tables.hxe_table, hierarchy, alpha=float(alpha), decay=decay, normalize=normalize
         )
+        self.set_table(rows_of_labels)
         self.alpha = alpha
         self.decay = decay
         self.normalize = normalize

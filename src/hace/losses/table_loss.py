@@ -55,10 +55,10 @@ class TableLoss(HierarchicalLoss):
         aggregate: bool = True,
         unseen: float = 0.0,
     ) -> None:
-        """Builds T.
+        """Build T, once, by calling `table` with the nodes of all labels.
 
         Args:
-            table: from node indices of labels to their rows of V; one-hot rows by default.
+            table: function from node indices of labels to their rows of V; one-hot rows by default.
             dilution: d of V, for the row that smoothing adds to all; None: that row comes from the table.
             label_smoothing: eps of a uniform H.
             soft_label_beta: beta of an H of LCA soft labels S: H = S, and with eps H = (1 - eps) I + eps S.

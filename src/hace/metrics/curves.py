@@ -375,7 +375,7 @@ def reliability(confidence: Any, correct: Any, bins: int = 15, binning: str = "w
             f"confidence and correct must be one-dimensional and equally long. Got {confidence.shape} and {correct.shape}."
         )
     at = bin_of(confidence, bins, binning)
-    most = bins + (binning == "width")
+    most = bins + 1 if binning == "width" else bins  # one more bin of width: a confidence of exactly 1
     return Reliability(
         np.bincount(at, minlength=most).astype(np.float64),
         np.bincount(at, weights=confidence, minlength=most),

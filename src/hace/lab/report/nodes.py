@@ -134,22 +134,20 @@ def sure_data(scores: MethodScores, method: str) -> list[dict[str, Any]] | None:
     if h is None or not read or len(read) < len(scores.finished(method)):
         return None
     total = 0
-    nowhere = h.num_nodes  # no answer is counted behind the last node
+    nowhere = h.num_nodes  # the column behind the nodes counts samples without an answer
     stops = np.zeros((len(SHOWN_GUARANTEES), h.num_nodes + 1), dtype=np.int64)
     wrong = np.zeros(len(SHOWN_GUARANTEES), dtype=np.int64)
     for samples in read.values():
         ladder = run_ladder(samples, h)
         if ladder is None:
             return None
-        count = len(ladder.nodes)
-        every = np.arange(count)
-        nodes = ladder.nodes.T.ravel() % (nowhere + 1)
-        true = ladder.is_true.T.ravel()
-        total += count
-        for i, rung in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
-            at = rung * count + every
-            stops[i] += np.bincount(nodes.take(at), minlength=nowhere + 1)
-            wrong[i] += count - np.count_nonzero(true.take(at))
+        total += len(ladder.nodes)
+        every_sample = np.arange(len(ladder.nodes))
+        for i, rungs in enumerate(sure_places(ladder, SHOWN_GUARANTEES)):
+            answers = ladder.nodes[every_sample, rungs]
+            answers = np.where(answers < 0, nowhere, answers)
+            stops[i] += np.bincount(answers, minlength=nowhere + 1)
+            wrong[i] += np.count_nonzero(~ladder.is_true[every_sample, rungs])
     return [
         _stops(counts, int(missed), total, relations(h).specificity)
         for counts, missed in zip(stops, wrong, strict=True)

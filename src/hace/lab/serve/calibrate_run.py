@@ -99,7 +99,7 @@ def calibrate_run(
     run = open_finished(folder)
     check_choice("split", split, ("val", "test"))
     check_choice("coarse", coarse, ("auto", "drop", "count"))
-    own_split = None if data is not None else split
+    own_split = None if data is not None else split  # None: other samples than the run's own
     if own_split == "val" and not run.config.validation:
         raise ConfigError(
             f"{folder} held out no samples to calibrate on: it was trained on all of them. {how_to_calibrate(run)} "
@@ -145,6 +145,7 @@ def calibrate_run(
         prior=prior,
     )
     notes = _notes_on_samples(scored, count, own_split)
+    # Both splits come from one source: if the run is right more often on one than chance explains, trust no guarantee.
     if own_split == "val" and (pool, subset, prior) == (None, None, None):
         calibration = replace(calibration, broken=why_broken(calibration.right, _right_on_test(run)))
     calibration = replace(calibration, weights=_weights_hash(run), notes=(*calibration.notes, *notes))

@@ -92,21 +92,19 @@ class Survey:
                 yield note
 
     def _look(self, place: Place, config: DataConfig) -> dict[str, Any]:
-        """What study.json records of a dataset."""
+        """What study.json records of a dataset; what the survey needs later is kept on the way.
+
+        A published dataset without a folder, such as one to be downloaded, is recorded by its published size and not opened.
+        """
         name, kind = place
         about: dict[str, Any] = {"kind": kind, "config": config.to_dict()}
         if config.root is None and name in SIZES:
             return {**about, **_published_size(name, kind)}
         data = data_of(config)
-        data["test"]  # refused here rather than after the search
+        data["test"]  # raises where there is none: better here than after the search
+        self._remember(place, data)
         h = data.hierarchy
         first = next(iter(data.splits.values()))
-        self.trees[name] = h
-        labels = [data[split].nodes for split in ("train", "val") if split in data.splits]
-        self._truth[place] = np.concatenate(labels), len(labels[0])
-        if kind == "probe":
-            small = {split: samples.select([0]) for split, samples in data.splits.items()}
-            self.sources[name] = Dataset(data.name, h, small, source=data.source)
         return {
             **about,
             "fingerprint": data.fingerprint,
@@ -119,6 +117,16 @@ class Survey:
             "siblings": int(has_siblings(h)[h.leaf_nodes].sum()),
             "features": int(first.x.shape[1]) if isinstance(first, Features) else None,
         }
+
+    def _remember(self, place: Place, data: Dataset[Any]) -> None:
+        """Keep the tree and the labels of a dataset; of features also one sample per split, for `sources`."""
+        name, kind = place
+        self.trees[name] = data.hierarchy
+        labels = [data[split].nodes for split in ("train", "val") if split in data.splits]
+        self._truth[place] = np.concatenate(labels), len(labels[0])
+        if kind == "probe":
+            one_each = {split: samples.select([0]) for split, samples in data.splits.items()}
+            self.sources[name] = Dataset(data.name, data.hierarchy, one_each, source=data.source)
 
     def _check_levels(self, plan: StudyPlan) -> None:
         """Refuse a level that a hierarchy does not have, and data without labels at the leaves."""
