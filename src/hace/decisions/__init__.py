@@ -1,5 +1,5 @@
 """From any model's scores to answers: the best class, the node at a level, the deepest node the model is sure of, or the
-answer of least expected cost.
+answer of least expected cost. And how far to trust them: temperatures, guarantees, and checks of both on new samples.
 """
 
 from __future__ import annotations

@@ -1,1 +1,3 @@
-"""Experiments. Each part imports only those before it: features, models, runs, probe, train, study, serve, report."""
+"""Experiments. Each part imports only those before it: features, models, runs, probe, probe_table,
+train, study, serve, report.
+"""

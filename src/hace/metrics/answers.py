@@ -388,7 +388,7 @@ def evaluate_answers(
     groups: Sequence[Any] | None = None,
     distance: str = "lca_height",
 ) -> AnswerReport:
-    """All metrics of answers that come without scores. Both sides may be labels of people.
+    """All metrics of answers that come without scores, also for rare classes alone. Both sides may be labels of people.
 
     Args:
         answers: (S,) ids or names of nodes at any level, or indices; -1 or None is no answer.
