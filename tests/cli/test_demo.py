@@ -43,7 +43,7 @@ def test_a_small_demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert page.count("data:image/jpeg") == 12 + 5
     assert "Did coarse labels help?" in page
     assert re.search(
-        r"\d+% of the photos of species it was never told about get a true group", made.strangers
+        r"\d+% of the photos of species that are not in its list get a true group", made.strangers
     )
 
 
