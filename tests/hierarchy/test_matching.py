@@ -270,10 +270,15 @@ def test_migration_says_what_is_missing() -> None:
     with pytest.raises(HierarchyError) as caught:
         OLD.migrate({"dgo": "husky", "cat": "felidae"}, NEW)
     said = "\n".join(caught.value.problems)
-    assert "mapping must name nodes of the old version. Got 'dgo'" in said
+    assert (
+        "mapping must name nodes of the old version. Got 'dgo'. Did you mean 'dog'? Correct it, or pass strict=False"
+        in said
+    )
     assert "mapping must lead to nodes of the new version. Got 'felidae'" in said
     assert "Every class of the old version must have a place" in said
     assert OLD.migrate({"cat": "feline"}, NEW, strict=False).labels(["dog"]).tolist() == [-1]
+    typos = OLD.migrate({"dgo": "husky", "dog": ["husky", "begle"], "cat": "feline"}, NEW, strict=False)
+    assert typos.labels(["dog"]).tolist() == [NEW.index("husky")]
     assert NEW.migrate({}, NEW).cases == ("kept",) * NEW.num_nodes
 
 

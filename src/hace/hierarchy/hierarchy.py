@@ -813,7 +813,8 @@ class Hierarchy:
             mapping: old id or name to a new one, to a list of them where a class was split, or to None if removed. Nodes
                 that it does not name keep their id, or else their display name.
             new: the next version.
-            strict: whether an old class without a place in the new version is an error; otherwise it is dropped.
+            strict: whether an old class without a place in the new version, or a name in the mapping that neither version
+                has, is an error; otherwise the class is dropped, and the name is left out.
 
         Example:
             >>> old = Hierarchy.from_paths([("pet", "dog"), ("pet", "cat")])

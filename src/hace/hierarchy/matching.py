@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hace.errors import HierarchyError, listed
+from hace.errors import HierarchyError, listed, nearest
 from hace.hierarchy.assembly import IntArray, as_id
 from hace.hierarchy.hierarchy import Hierarchy
 from hace.hierarchy.names import known_names
@@ -324,7 +324,7 @@ class Migration:
 def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict: bool) -> Migration:
     """See :meth:`hace.Hierarchy.migrate`."""
     problems: list[str] = []
-    mapped = _mapped_nodes(old, new, mapping, problems)
+    mapped = _mapped_nodes(old, new, mapping, problems if strict else [])
     places, cases = _direct_places(old, new, mapped)
     missing = [v for v in range(old.num_nodes) if v not in mapped and places[v] < 0]
     lost_classes = [old.nodes[v] for v in missing if old.labels[v] >= 0]
@@ -357,10 +357,15 @@ def _mapped_nodes(
             mapped[sources[str(key)]] = [targets[end] for end in ends if end in targets]
         else:
             unknown_sources.append(str(key))
-    if unknown_sources:
-        problems.append(f"mapping must name nodes of the old version. Got {listed(unknown_sources)}.")
-    if unknown_targets:
-        problems.append(f"mapping must lead to nodes of the new version. Got {listed(unknown_targets)}.")
+    for words, unknown, known in (
+        ("name nodes of the old version", unknown_sources, sources),
+        ("lead to nodes of the new version", unknown_targets, targets),
+    ):
+        if unknown:
+            problems.append(
+                f"mapping must {words}. Got {listed(unknown)}.{nearest(unknown[0], known)} "
+                "Correct it, or pass strict=False to leave it out."
+            )
     return mapped
 
 
