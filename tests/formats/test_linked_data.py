@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hace.errors import ConfigError, FormatError
+from hace.errors import ConfigError, FormatError, HierarchyError
 from hace.formats import parse_hierarchy, read_hierarchy, write_hierarchy
 from hace.hierarchy import Hierarchy
 
@@ -72,6 +72,52 @@ def test_owl_in_rdf_xml_and_in_functional_syntax() -> None:
     assert (edges(h), h.synonyms) == ({("cell", "T cell")}, {"T lymphocyte": "CL:0000084"})
     functional = parse_hierarchy(FUNCTIONAL, "rdf")
     assert (functional.nodes, edges(functional)) == (h.nodes, {("cell", 'T "cell"')})
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "<http://physics.example/core#deprecated> true",
+        '<http://example.org/isDeprecated> "true"',
+        "<http://example.org/v/obsolete> 1",
+        "a owl:DeprecatedClass",
+    ],
+)
+def test_terms_that_are_no_longer_used_as_vocabularies_say_it(said: str) -> None:
+    h = parse_hierarchy(TURTLE + f":gone a skos:Concept ; skos:broader :stars ; {said} .", "rdf")
+    assert "http://example.org/gone" not in h.nodes
+    assert h.notes == ("2 obsolete terms are left out",)
+    kept = parse_hierarchy(TURTLE + ":kept a skos:Concept ; <http://example.org/deprecated> false .", "rdf")
+    assert "http://example.org/kept" in kept.nodes
+
+
+_HEAD = (
+    '<rdf:RDF xmlns:rdf="http://www.w3.org/1999/02/22-rdf-syntax-ns#" '
+    'xmlns:s="http://www.w3.org/2004/02/skos/core#">'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        (f'<!DOCTYPE r [<!ENTITY a SYSTEM "file:///etc/passwd">]>{_HEAD}&a;</rdf:RDF>', "plain text"),
+        (f'<!DOCTYPE r [<!ENTITY % a "x">%a;]>{_HEAD}</rdf:RDF>', "plain text"),
+        (f'<!DOCTYPE r [<!ENTITY a "ha"><!ENTITY b "&a;&a;">]>{_HEAD}&b;</rdf:RDF>', "plain text"),
+        (f'<!DOCTYPE r [<!ENTITY a "{"a" * 10**5}">]>{_HEAD}{"&a;" * 10**4}</rdf:RDF>', "memory"),
+        (
+            "@prefix s: <http://www.w3.org/2004/02/skos/core#> . <a> s:narrower " + "[ s:narrower " * 10**5,
+            "not Turtle",
+        ),
+        ("@prefix s: <http://www.w3.org/2004/02/skos/core#> . <a> s:narrower " + "( " * 10**5, "not Turtle"),
+        ("Prefix(:=<http://x#>)\nOntology(" + "A(" * 10**5, "must have SKOS concepts or classes"),
+        (TURTLE + ":stars skos:broader :dwarfs .", "Cycle"),
+        (FUNCTIONAL.replace("# a comment", "SubClassOf(:CL_0000000 :CL_0000084)"), "Cycle"),
+    ],
+    ids=["elsewhere", "parameter", "nested", "often", "deep", "lists", "brackets", "cycle", "classes"],
+)
+def test_hostile_documents_end_in_a_message(text: str, problem: str) -> None:
+    with pytest.raises((FormatError, HierarchyError), match=problem):
+        parse_hierarchy(text, "rdf")
 
 
 @pytest.mark.parametrize("text", [TURTLE, RDF, FUNCTIONAL])

@@ -54,9 +54,12 @@ _OTHER_NAMES = (
     f"{_OBO}hasExactSynonym",
     f"{_OBO}hasAlternativeId",
 )
-_DEPRECATED = f"{_OWL}deprecated"
+_DEPRECATED = re.compile(
+    r"[#/:](?:is)?_?(?:deprecated|obsolete)$", re.IGNORECASE
+)  # owl:deprecated, physh_rdf:deprecated
+_DEPRECATED_KIND = f"{_OWL}DeprecatedClass"
 _THINGS = (f"{_OWL}Thing", f"{_OWL}Nothing")
-_ENTITY = re.compile(r"<!ENTITY\s+(%?)\s*\S+\s+(SYSTEM|PUBLIC|\"[^\"]*\"|'[^']*')", re.IGNORECASE)
+_ENTITY = re.compile(r"<!ENTITY\s+(%?)\s*(\S+)\s+(SYSTEM|PUBLIC|\"[^\"]*\"|'[^']*')", re.IGNORECASE)
 _FUNCTIONAL = re.compile(r"^\s*(?:Prefix|Ontology)\s*\(", re.MULTILINE)
 
 
@@ -177,13 +180,23 @@ def _is_inside(context: Any) -> bool:
     return context is None or isinstance(context, dict)
 
 
+def _says_deprecated(property: str, value: str) -> bool:
+    """Whether a statement says that its subject is no longer used; vocabularies have properties of their own for it."""
+    if property == _RDF_TYPE:
+        return value == _DEPRECATED_KIND
+    return value.lower() in ("true", "1") and _DEPRECATED.search(property) is not None
+
+
 def _check_entities(source: SourceText) -> None:
-    """Refuse entities that come from elsewhere or hold other entities: a short file could become a very long one."""
+    """Refuse entities that come from elsewhere, hold others, or are used so often that a short file becomes a very long one."""
+    growth = 0
     for match in _ENTITY.finditer(source.text):
-        if match[1] or match[2].upper() in ("SYSTEM", "PUBLIC") or "&" in match[2]:
+        if match[1] or match[3].upper() in ("SYSTEM", "PUBLIC") or "&" in match[3]:
             raise FormatError(
                 f"{source.name}: entities must be plain text. Got {match[0][:80]!r}. Write the document without it."
             )
+        growth += len(match[3]) * source.text.count(f"&{match[2]};")
+    check_memory(source.name, (len(source.text) + growth) * _BYTES_PER_LETTER)
 
 
 def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
@@ -218,7 +231,7 @@ def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
             labels.append((iri, str(value), _LABELS[kind]))
         elif kind in _OTHER_NAMES:
             concepts.other_names.append((str(value), iri))
-        elif kind == _DEPRECATED and str(value).lower() in ("true", "1"):
+        elif _says_deprecated(kind, str(value)):
             concepts.deprecated.add(iri)
     for iri, label, is_name in labels:
         for language, name in names.get(label, []):
@@ -301,5 +314,5 @@ def _annotate(concepts: Concepts, kind: str, iri: str, value: str) -> None:
         concepts.names.setdefault(iri, []).append((match[2] or "", text))
     elif kind in _OTHER_NAMES:
         concepts.other_names.append((text, iri))
-    elif kind == _DEPRECATED and text.lower() in ("true", "1"):
+    elif _says_deprecated(kind, text):
         concepts.deprecated.add(iri)
