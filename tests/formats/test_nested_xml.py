@@ -77,3 +77,60 @@ def test_a_deep_document_is_read(tmp_path: Path) -> None:
     path = tmp_path / "deep.xml"
     path.write_text("".join(f'<a id="{n}" name="n">' for n in range(5000)) + "</a>" * 5000, encoding="utf-8")
     assert read_hierarchy(path).max_depth >= 4999
+
+
+def _code_list(*codes: tuple[str, str, str], version: str = "2.1") -> str:
+    """A code list of SDMX: codes with their names and parents, one after another."""
+    if version == "2.0":
+        each = (
+            f'<s:Code value="{id}" parentCode="{parent}"><s:Description xml:lang="en">{name}</s:Description></s:Code>'
+            for id, name, parent in codes
+        )
+    else:
+        each = (
+            f'<s:Code id="{id}"><c:Annotations><c:Annotation id="n"><c:AnnotationText>long</c:AnnotationText></c:Annotation>'
+            f'</c:Annotations><c:Name xml:lang="fr">{name} (fr)</c:Name><c:Name xml:lang="en">{name}</c:Name>'
+            f"<c:Description>What {name} are.</c:Description>"
+            + (f'<s:Parent><Ref id="{parent}"/></s:Parent>' if parent else "")
+            + "</s:Code>"
+            for id, name, parent in codes
+        )
+    return (
+        '<?xml version="1.0"?><m:Structure xmlns:m="m" xmlns:s="s" xmlns:c="c"><m:Header><m:ID>x</m:ID></m:Header>'
+        f'<s:Codelist id="CL_JOB"><c:Name xml:lang="en">Jobs</c:Name>{"".join(each)}</s:Codelist></m:Structure>'
+    )
+
+
+JOBS = (("11", "Chiefs", "1"), ("1", "Managers", ""), ("111", "Legislators", "11"), ("2", "Nurses", "2"))
+
+
+@pytest.mark.parametrize("version", ["2.0", "2.1"])
+def test_codes_that_name_their_parents(version: str, tmp_path: Path) -> None:
+    path = tmp_path / "CL_JOB.xml"
+    path.write_text(_code_list(*JOBS, version=version), encoding="utf-8")
+    h = read_hierarchy(path)
+    edges = {(h.nodes[parent], h.nodes[child]) for parent, child in h.edges.tolist()}
+    assert edges == {("CL_JOB", "1"), ("1", "11"), ("11", "111"), ("CL_JOB", "2")}
+    assert h.name("111") == "Legislators"
+
+
+def test_a_code_list_with_parents_elsewhere(tmp_path: Path) -> None:
+    path = tmp_path / "CL_JOB.xml"
+    path.write_text(_code_list(*JOBS, ("31", "Clerks", "3")), encoding="utf-8")
+    h = read_hierarchy(path)
+    assert h.path("31") == ("31", "CL_JOB")
+    assert "the parent of '31' is not in the file" in h.notes[0]
+
+
+def test_codes_above_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "CL_JOB.xml"
+    path.write_text(_code_list(("1", "a", "2"), ("2", "b", "3"), ("3", "c", "1")), encoding="utf-8")
+    with pytest.raises(FormatError, match="cycle '1' -> '2' -> '3' -> '1'"):
+        read_hierarchy(path)
+
+
+def test_a_code_that_is_there_twice(tmp_path: Path) -> None:
+    path = tmp_path / "CL_JOB.xml"
+    path.write_text(_code_list(("1", "a", ""), ("2", "b", "1"), ("2", "c", "")), encoding="utf-8")
+    with pytest.raises((FormatError, HierarchyError), match="the id '2' is there twice"):
+        read_hierarchy(path)
