@@ -106,6 +106,35 @@ def test_a_code_that_is_there_twice_is_named_with_its_lines() -> None:
         match=r"line 7: the code '7' stands for 'Bikes' here and for 'Coupe' on line 5\. A code must stand",
     ):
         parse_hierarchy(text, "tsv")
+    text = text.partition("\n")[2]
+    with pytest.raises(HierarchyError, match=r"-o 'columns=Tier 1,Tier 2,Tier 3' -o ids=path"):
+        parse_hierarchy(text, "tsv")
+    h = parse_hierarchy(text, "tsv", columns=["Tier 1", "Tier 2", "Tier 3"], ids="path")
+    assert h.path("Vehicles/Bikes") == ("Vehicles/Bikes", "Vehicles")
+
+
+@pytest.mark.parametrize(
+    ("text", "delimiter"),
+    [
+        ("KIND,PARENTID,CHILDID\ngroup,k1,k2\ngroup,k2,k3\ngroup,k1,k4\n", "csv"),
+        ("ID\tlabel\tsubClassOf [ID]\nk1\tA\t\nk2\tB\tk1\nk3\tC\tk2\nk4\tD\tk1|gone\n", "tsv"),
+        ("ParentURI,ChildURI\nk1,k2\nk2,k3\nk1,k4\n", "csv"),
+    ],
+    ids=["ESCO by Tabiya", "ENVO", "edges"],
+)
+def test_columns_of_parents_under_other_names(text: str, delimiter: str) -> None:
+    h = parse_hierarchy(text, delimiter)
+    assert {(h.nodes[p], h.nodes[c]) for p, c in h.edges.tolist()} == {
+        ("k1", "k2"),
+        ("k2", "k3"),
+        ("k1", "k4"),
+    }
+
+
+def test_codes_beside_ids_that_mean_nothing_keep_their_names() -> None:
+    rows = "u:0,key_1,0,Forces,Jobs in the forces\nu:01,key_2,01,Officers,Leaders\nu:011,key_3,011,Majors,Majors\n"
+    h = parse_hierarchy("ORIGINURI,ID,CODE,PREFERREDLABEL,DESCRIPTION\n" + rows, "csv")
+    assert paths(h) == {"Majors": ("Officers", "Forces")}
 
 
 LEVELS = "level 1,level 2,level 3\nProcesses,,\nProcesses,Magnetism,Fields\nObjects,Stars,Fields\nObjects,Stars,Giants\n"
@@ -449,6 +478,22 @@ def test_json_of_codes_in_the_layouts_of_publishers() -> None:
     assert paths(parse_hierarchy(text, "json")) == {"Pet Food": ("Pets",)}
     text = '[{"code": "01", "title": "Animals", "n": 2}, {"code": "0101", "title": "Horses"}, {"code": "02", "title": "Meat"}]'
     assert paths(parse_hierarchy(text, "json")) == {"Horses": ("Animals",), "Meat": ()}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"10": "Energy", "1010": "Equipment", "101010": "Drilling"}',
+        '{"10": {"name": "Energy"}, "1010": {"title": "Equipment", "level": 2}, "101010": {"name": "Drilling"}}',
+        '{"name": "Sectors", "year": 2012, "items": [{"code": 10, "title": "Energy"}, {"code": 1010, "title": "Equipment"}, '
+        '{"code": 101010, "title": "Drilling"}]}',
+        '{"id": "CL", "codes": [{"id": "10", "name": "Energy"}, {"id": "1010", "name": "Equipment", "parent": "10"}, '
+        '{"id": "101010", "name": "Drilling", "parent": "1010"}]}',
+    ],
+    ids=["titles", "records", "a named list", "SDMX"],
+)
+def test_json_of_titles_by_code(text: str) -> None:
+    assert paths(parse_hierarchy(text, "json")) == {"Drilling": ("Equipment", "Energy")}
 
 
 def test_json_parents_that_are_missing_make_tops_and_are_said() -> None:

@@ -8,6 +8,7 @@ its own parent is a top; so is one whose parent is not in the table, and a note 
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -29,6 +30,9 @@ ID_NAMES = (
     "notation",
     "uri",
     "concept uri",
+    "child id",
+    "child code",
+    "child uri",
 )
 _PARENT_NAMES = (
     "parent",
@@ -36,14 +40,13 @@ _PARENT_NAMES = (
     "parent id",
     "parent code",
     "parent unique id",
-    "parentid",
-    "parentcode",
+    "parent uri",
     "parent class",
     "broader",
     "broader uri",
     "broader concept uri",
     "sub class of",
-    "subclassof",
+    "sub class of id",
     "sub type of",
 )
 NAME_NAMES = (
@@ -52,7 +55,6 @@ NAME_NAMES = (
     "label",
     "preferred label",
     "pref label",
-    "preflabel",
     "preferred term",
     "category",
     "term",
@@ -60,7 +62,7 @@ NAME_NAMES = (
     "text",
     "description",
 )
-_OTHER_NAMES = ("synonyms", "synonym", "alt labels", "alt label", "altlabel", "non preferred terms")
+_OTHER_NAMES = ("synonyms", "synonym", "alt labels", "alt label", "non preferred terms")
 _OBSOLETE_NAMES = ("obsolete", "deprecated", "is obsolete", "is deprecated")
 _YES = ("true", "yes", "1")
 _TIER = re.compile(r"(?:tier|level|lvl|label|l) ?(\d{1,2})(| .+)")
@@ -143,10 +145,14 @@ def _tiers(plain: Sequence[str]) -> list[int]:
 
 
 def _column(plain: Sequence[str], known: Sequence[str], barred: Sequence[str] = ()) -> int:
-    """The column with one of the known names, else the only one whose name ends with such a word; -1 without one."""
-    for name in known:
-        if plain.count(name) == 1:
-            return plain.index(name)
+    """The column with one of the known names, else the only one whose name ends with such a word; -1 without one.
+
+    PARENTID and parent_id are the same name.
+    """
+    together = [name.replace(" ", "") for name in plain]
+    for name in (word.replace(" ", "") for word in known):
+        if together.count(name) == 1:
+            return together.index(name)
     ending = [
         i
         for i, name in enumerate(plain)
@@ -233,11 +239,21 @@ def parse_codes(
         )
         parents |= {parent: [] for parent in named if parent not in parents}
         draft.nodes = list(parents)
+    remedy = _by_tiers(columns) if header_line == 1 else ""
     for line, words in twice.items():
-        source.problems.unfit(line, words)
+        source.problems.unfit(line, words + remedy)
+        remedy = ""  # once is enough
     _add_edges(draft, parents)
     draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
     return draft
+
+
+def _by_tiers(columns: CodeColumns) -> str:
+    """How to read a table by its tiers in place of its codes; "" without tiers."""
+    if len(columns.tiers) < 2:
+        return ""
+    levels = shlex.quote("columns=" + ",".join(columns.header[i] for i in columns.tiers))
+    return f" Or read the paths in its tiers (on the command line: -o {levels} -o ids=path)."
 
 
 def _settled(columns: CodeColumns, table: Sequence[Sequence[str]]) -> CodeColumns:
@@ -285,7 +301,9 @@ def parse_by_content(source: SourceText, rows: Iterable[Row], prefixes: bool) ->
         found = [i for i in range(width) if _are_codes(cells_of(bare, i))]
         if len(below) < 2 or len(found) != 1:
             continue
-        columns = CodeColumns([""] * width, id=found[0], name=_words(bare, width, found[0]))
+        named = columns_of(table[0][1]).name if header_line else -1
+        name = named if named not in (-1, found[0]) else _words(bare, width, found[0])
+        columns = CodeColumns([""] * width, id=found[0], name=name)
         if columns.name >= 0 and set(cells_of(bare, found[0])).isdisjoint(cells_of(bare, columns.name)):
             draft = parse_codes(source, header_line, columns, below, prefixes)
             if draft is not None:

@@ -312,8 +312,8 @@ def _need(source: SourceText, header: list[str], columns: Iterable[str]) -> None
 
 def _pick(source: SourceText, header: list[str], rows: Rows, columns: Sequence[str]) -> Rows:
     """(line, cells of these columns); a column that does not exist is empty."""
-    at = [header.index(c) if c in header else -1 for c in columns]
-    given = {c for c in columns if c in header} - {*_ID_COLUMNS, "child"}
+    at = [header.index(c) if c and c in header else -1 for c in columns]
+    given = {c for c in columns if c and c in header} - {*_ID_COLUMNS, "child"}
     for line, cells in rows:
         if len(cells) != len(header):
             words = f"expected {len(header)} columns as in the header, got {len(cells)}."

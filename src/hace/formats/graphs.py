@@ -12,6 +12,7 @@ from hace.files.documents import parse_json, parse_yaml
 from hace.formats.code_tables import columns_of, parse_codes
 from hace.formats.draft import Draft, Places, Problems, SourceText, quoted, take_edge, upside_down
 from hace.formats.linked_data import is_json_ld, parse_linked_data
+from hace.formats.prefixes import is_code
 from hace.formats.taxonomies import absent, check_relations, json_taxonomy, resolved
 from hace.hierarchy import Hierarchy
 
@@ -49,6 +50,7 @@ def parse_json_graph(
     * A list of nodes that name their children or parents by id, such as {"id": ..., "name": ..., "child_ids": [...]}; of codes
       whose prefixes are the tree; or such a list as the only one inside an object.
     * Names that hold names, {"animal": {"dog": ["husky", "beagle"], "cat": {}}}.
+    * Codes with their titles, {"10": "Energy", "1010": {"name": "Energy equipment"}}, whose prefixes are the tree.
     * JSON-LD of SKOS concepts or classes, with its context inside; a code system of FHIR.
     * Categories of COCO or LVIS, the tree of Open Images (`parts` also reads its Part relations), or obographs
       (`relations` names relations to read besides is_a, such as part_of).
@@ -80,7 +82,7 @@ def _of_content(
         content = content.get("concept")
     content = _nodes_of_names(content) or _only_list(content)
     _use_usual_keys(content)
-    trees = content if isinstance(content, list) else _by_id(content) or [content]
+    trees = content if isinstance(content, list) else _by_id(content) or _by_code(content) or [content]
     current = [node for node in trees if not _is_deprecated(node)]
     draft = _linked_nodes(source, current, children, parents) or _records(source, current)
     if draft is None:
@@ -123,8 +125,10 @@ def _nodes_of_names(content: Any) -> list[dict[str, Any]] | None:
 
 
 def _only_list(content: Any) -> Any:
-    """What is in the one list of objects that a nameless object holds, else the content itself."""
-    if not isinstance(content, dict) or not _USUAL.isdisjoint(map(_normalised, content)):
+    """What is in the one list of objects that an object holds beside its own name, else the content itself."""
+    if not isinstance(content, dict) or not (_USUAL - {"name", "id", "uri"}).isdisjoint(
+        map(_normalised, content)
+    ):
         return content
     lists = [v for v in content.values() if isinstance(v, list) and v and all(isinstance(i, dict) for i in v)]
     return lists[0] if len(lists) == 1 else content
@@ -181,6 +185,20 @@ def _by_id(content: Any) -> list[Any] | None:
     names = map(_name, content.values())
     each = zip(content, plain, names, strict=True)
     return [{"id": id, **node, **({"name": name} if name else {})} for id, node, name in each]
+
+
+def _by_code(content: Any) -> list[Any] | None:
+    """The records of an object that holds titles, or records with a title, by their codes; None if it is not such an object."""
+    if not isinstance(content, dict) or len(content) < 2 or not all(map(is_code, content)):
+        return None
+    records = [{"name": value} if isinstance(value, str) else value for value in content.values()]
+    if not all(isinstance(record, dict) and all(map(_is_cell, record.values())) for record in records):
+        return None
+    plain = [{_normalised(key): value for key, value in record.items()} for record in records]
+    titles = [_text(_first(record, ("name", *_OTHER_NAMES))) or "" for record in plain]
+    if not all(titles) or not content.keys().isdisjoint(titles):  # children with their parents
+        return None
+    return [{"id": code, "name": title} for code, title in zip(content, titles, strict=True)]
 
 
 def _is_deprecated(node: Any) -> bool:
