@@ -1,19 +1,18 @@
 """Whether checks of a guarantee raise false alarms at their level, and whether they see what is wrong.
 
-    python benchmarks/checks.py simulated --repetitions 400 --out benchmarks/checks_simulated.csv
-    python benchmarks/checks.py frogs FOLDER --repetitions 50 --out benchmarks/checks_frogs.csv
-    python benchmarks/checks.py birds FOLDER --repetitions 50 --out benchmarks/checks_birds.csv
+    python evidence/keep.py checks/simulated benchmarks/checks.py simulated --repetitions 500
+    python evidence/keep.py checks/frogs benchmarks/checks.py frogs FOLDER --repetitions 60
+    python evidence/keep.py checks/birds benchmarks/checks.py birds FOLDER --repetitions 60
 
 `simulated`: new samples, or groups, of the same source as those of the calibration, so every alarm is false; the labels of all
 of them arrive one by one and are looked at each time. `frogs`: recordings are new; guarantees are calibrated on random
 syllables, and on recordings. `birds`: CUB-200 features; half of the species become eight times as frequent as the others. A
-check has level 0.05. Columns are the shares of repetitions with each state, the mean share of false answers, and of answers.
+check has level 0.05. Columns are the mean share of false answers, and the shares of repetitions with these states.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -24,7 +23,7 @@ import numpy as np
 
 from hace import Hierarchy, check, fit_temperature, guaranteed_threshold, nearest_similarity, read_hierarchy
 from hace.decisions import Scores
-from hace.decisions.check import STATES
+from hace.decisions.check import BROKEN, HOLDS
 from hace.decisions.frequencies import estimate_frequencies, matching_rows
 from hace.decisions.ladders import outcomes_of
 from hace.decisions.shift import Profile
@@ -169,7 +168,7 @@ def scored(folder: Path) -> tuple[np.ndarray, np.ndarray, Hierarchy]:
 
 def birds(args: argparse.Namespace) -> Iterator[Row]:
     z, y, h = scored(args.source)
-    print(f"accuracy {(z.argmax(1) == y).mean():.3f}", flush=True)
+    print(f"accuracy {(z.argmax(1) == y).mean():.3f}\n", flush=True)
     for i in range(args.repetitions):
         rng = np.random.default_rng(i)
         rows = rng.permutation(len(y))
@@ -213,19 +212,21 @@ def main() -> None:
     parser.add_argument("study", choices=("simulated", "frogs", "birds"))
     parser.add_argument("source", type=Path, nargs="?")
     parser.add_argument("--repetitions", type=int, default=100)
-    parser.add_argument("--out", type=Path, required=True)
     args = parser.parse_args()
-    cases: dict[tuple[str, str, str], list[tuple[str, float, float]]] = defaultdict(list)
-    for guarantee, new, labels, state, false, answered, _ in globals()[args.study](args):
-        cases[guarantee, new, labels].append((state, false, answered))
-    with args.out.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["guarantee", "new samples", "labels", "repetitions", *STATES, "false", "answered"])
-        for case, made in cases.items():
-            shares = [f"{np.mean([state == s for state, _, _ in made]):.3f}" for s in STATES]
-            means = [f"{np.mean([m[k] for m in made]):.4f}" for k in (1, 2)]
-            table.writerow([*case, len(made), *shares, *means])
-    print(args.out.read_text())
+    cases: dict[tuple[str, str], dict[str, list[tuple[str, float]]]] = defaultdict(lambda: defaultdict(list))
+    for guarantee, new, labels, state, false, _, _ in globals()[args.study](args):
+        cases[guarantee, new][labels].append((state, false))
+    print(
+        "| guarantee | new samples | false | broken without labels | broken with labels | holds with labels |"
+    )
+    print("| --- | --- | --- | --- | --- | --- |")
+    for case, made in cases.items():
+        shares = [
+            np.mean([false for _, false in made["all"]]),
+            *(np.mean([state == BROKEN for state, _ in made[labels]]) for labels in ("none", "all")),
+            np.mean([state == HOLDS for state, _ in made["all"]]),
+        ]
+        print(f"| {' | '.join([*case, *(f'{share:.1%}' for share in shares)])} |")
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
 """Frog calls: what groups change. 7,195 syllables in 60 recordings, 10 species (UCI 406; see docs/guarantees.md).
 
-    python benchmarks/frog_calls.py FOLDER              FOLDER holds Frogs_MFCCs.csv; about ten minutes on one core
-    python benchmarks/frog_calls.py FOLDER --splits 20  a quick look
+    python evidence/keep.py groups/frogs benchmarks/frog_calls.py FOLDER   FOLDER holds Frogs_MFCCs.csv; three minutes
+    python benchmarks/frog_calls.py FOLDER --splits 20                     a quick look
 
 Each of the splits deals the recordings into thirds: training, calibration, new recordings. Guarantees of at most 5% false
 answers are calibrated on random syllables of the first two thirds, as if syllables were exchangeable, and on the recordings of
-the second. Pooled: one answer per new recording.
+the second. Second table: one answer per new recording, beside one per syllable; recordings count the same.
 """
 
 from __future__ import annotations
@@ -25,6 +25,16 @@ from hace.hierarchy.derived import is_above
 
 warnings.simplefilter("ignore", ConvergenceWarning)
 warnings.simplefilter("ignore", UserWarning)
+
+
+SHARES = (
+    "of new syllables",
+    "on average over new recordings",
+    "recordings with at most 5%",
+    "with at most 20%",
+    "answered",
+)
+FIGURES = ("accuracy", "negative log-likelihood", "confidence minus accuracy")
 
 
 def read(folder: Path) -> tuple[np.ndarray, np.ndarray, np.ndarray, Hierarchy]:
@@ -84,19 +94,23 @@ def main() -> None:
         results = {}
         clf.fit(x[seen[:half]], y[seen[:half]])
         clf.calibrate(x[seen[half:]], y[seen[half:]])
-        results["random syllables"] = clf.predict_node(x[new], accuracy=0.95)
+        results["random syllables", "at most 5%"] = clf.predict_node(x[new], accuracy=0.95)
         clf.fit(x[train], y[train])
         clf.calibrate(x[held], y[held], group[held], temperature=1.0)
-        results["recordings, on average"] = clf.predict_node(x[new], accuracy=0.95)
-        results["recordings, on average 10%"] = clf.predict_node(x[new], accuracy=0.9)
-        results["20% in 80% of recordings"] = clf.predict_node(x[new], accuracy=0.8, group_share=0.8)
-        results["5% in 90% of recordings"] = clf.predict_node(x[new], accuracy=0.95, group_share=0.9)
+        for title, accuracy, share in (
+            ("at most 5%, on average", 0.95, None),
+            ("at most 10%, on average", 0.9, None),
+            ("at most 5%, in 90% of recordings", 0.95, 0.9),
+            ("at most 20%, in 80% of recordings", 0.8, 0.8),
+        ):
+            options = {} if share is None else {"group_share": share}
+            results["recordings", title] = clf.predict_node(x[new], accuracy=accuracy, **options)
         for name, answers in results.items():
             false, said = false_answers(answers, y[new], h)
             each = pd.DataFrame({"group": group[new], "false": false, "said": said}).groupby("group").mean()
             rows.append(
                 (
-                    name,
+                    *name,
                     false.mean(),
                     each["false"].mean(),
                     (each["false"] <= 0.05).mean(),
@@ -105,41 +119,37 @@ def main() -> None:
                 )
             )
         pools.append(pooled(clf, x[new], y[new], group[new]))
-    table = pd.DataFrame(
-        rows, columns=["calibrated on", "syllables", "recordings", "at most 5%", "at most 20%", "answered"]
-    )
-    print(f"\nfalse answers on new recordings, {args.splits} splits of recordings into thirds")
-    print((100 * table.groupby("calibrated on", sort=False).mean()).round(1).to_string())
-    worst = table.groupby("calibrated on", sort=False)["recordings"].max()
-    print("worst split:", {name: f"{value:.0%}" for name, value in worst.items()})
-    print(
-        "\none answer per recording, against one per syllable: accuracy, negative log-likelihood, calibration error"
-    )
-    print(pd.DataFrame(pools).mean().round(3).to_string())
+    shares = 100 * pd.DataFrame(rows, columns=["on", "guarantee", *SHARES]).set_index(["on", "guarantee"])
+    print(f"\nfalse answers, {args.splits} splits of recordings into thirds, in percent")
+    print(f"| calibrated on | guarantee | {' | '.join(SHARES)} |")
+    print("| --- | --- | --- | --- | --- | --- | --- |")
+    for name, made in shares.groupby(level=["on", "guarantee"], sort=False):
+        print(f"| {' | '.join([*name, *(f'{share:.1f}' for share in made.mean())])} |")
+    print(f"\n| answers | {' | '.join(FIGURES)} |")
+    print("| --- | --- | --- | --- |")
+    for name in pools[0]:
+        accuracy, likelihood, over = np.mean([made[name] for made in pools], axis=0)
+        print(f"| {name} | {accuracy:.1%} | {likelihood:.2f} | {100 * over:+.1f} points |")
 
 
-def pooled(clf: HACEClassifier, x: np.ndarray, y: np.ndarray, group: np.ndarray) -> dict[str, float]:
-    """Accuracy, likelihood and stated confidence of one answer per recording."""
+def pooled(
+    clf: HACEClassifier, x: np.ndarray, y: np.ndarray, group: np.ndarray
+) -> dict[str, tuple[float, ...]]:
+    """The figures of one answer per syllable and per recording; recordings count the same."""
     scores = Scores(clf._scores(clf._linear(x)).leaves(), clf.hierarchy_, outputs="leaves")
     _, first, place = np.unique(group, return_index=True, return_inverse=True)
     results = {}
-    for name, one, truth in (
-        ("syllable", scores, y),
-        ("recording, log", scores.pooled(place, "log"), y[first]),
-        ("recording, mean", scores.pooled(place, "mean"), y[first]),
+    for name, one, truth, of in (
+        ("one answer per syllable", scores, y, place),
+        ('one per recording, "log"', scores.pooled(place, "log"), y[first], np.arange(len(first))),
+        ('one per recording, "mean"', scores.pooled(place, "mean"), y[first], np.arange(len(first))),
     ):
         p = one.data.softmax(1).numpy()
         label = np.array([clf.hierarchy_.leaves.index(t) for t in truth])
         right = p.argmax(1) == label
-        results |= {
-            f"{name}: accuracy": right.mean(),
-            f"{name}: nll": -np.log(p[np.arange(len(p)), label]).mean(),
-        }
-        results[f"{name}: confidence - accuracy"] = p.max(1).mean() - right.mean()
-        if name == "syllable":
-            results["syllable, recordings weigh the same: accuracy"] = (
-                np.bincount(place, right) / np.bincount(place)
-            ).mean()
+        lost = -np.log(p[np.arange(len(p)), label])
+        each = [np.bincount(of, figure) / np.bincount(of) for figure in (right, lost, p.max(1) - right)]
+        results[name] = tuple(float(figure.mean()) for figure in each)
     return results
 
 

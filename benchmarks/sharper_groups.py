@@ -1,16 +1,15 @@
 """Guarantees on average over new recordings: from all syllables of each recording, or from one random syllable of each.
 
-    python benchmarks/sharper_groups.py FOLDER --repetitions 200 --out benchmarks/sharper_groups.csv     two minutes
+    python evidence/keep.py groups/sharper benchmarks/sharper_groups.py FOLDER     a minute on one core
 
 FOLDER holds Frogs_MFCCs.csv. Recordings are dealt into thirds: training (logistic regression), calibration, new. "false" is the
-mean share of false answers of a new recording, "error" its standard error over splits, "above" the share of splits where the
-mean over new recordings is above the guarantee, "answered" the share of new syllables with an answer.
+mean share of false answers of a new recording, with its standard error over splits in brackets, "splits above" the share of
+splits where the mean over new recordings is above the guarantee, "answered" the share of new syllables with an answer.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import warnings
 from collections import defaultdict
 from pathlib import Path
@@ -29,8 +28,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--repetitions", type=int, default=200)
-    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--repetitions", type=int, default=100)
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     x, names, group, h = read(args.folder)
@@ -48,16 +46,15 @@ def main() -> None:
                 )
                 false = np.bincount(place, fresh.losses(sure.threshold)) / np.bincount(place)
                 cases[accuracy, prefer].append((false.mean(), (fresh.answered >= sure.threshold).mean()))
-    with args.out.open("w", newline="", encoding="utf-8") as file:
-        table = csv.writer(file, lineterminator="\n")
-        table.writerow(["allowed", "prefer", "splits", "false", "error", "above", "answered"])
-        for (accuracy, prefer), made in cases.items():
-            false, answered = np.array(made).T
-            error = false.std() / np.sqrt(len(false))
-            above = (false > 1 - accuracy + 1e-9).mean()
-            numbers = (f"{value:.3f}" for value in (false.mean(), error, above, answered.mean()))
-            table.writerow([f"{1 - accuracy:.2g}", prefer, len(made), *numbers])
-    print(args.out.read_text())
+    print("| allowed | prefer | false | splits above | answered |")
+    print("| --- | --- | --- | --- | --- |")
+    for (accuracy, prefer), made in cases.items():
+        false, answered = 100 * np.array(made).T
+        error = false.std() / np.sqrt(len(false))
+        allowed = 100 * (1 - accuracy)
+        above = 100 * (false > allowed + 1e-7).mean()
+        cells = (f"{false.mean():.1f}% ({error:.1f})", f"{above:.0f}%", f"{answered.mean():.1f}%")
+        print(f"| {allowed:.0f}% | {prefer} | {' | '.join(cells)} |")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The pictures of when-it-helps.md, paper.md and performance.md, from the committed results: python evidence/draw.py"""
+"""Pictures of the docs from the committed results (does it help, rates, speed, new groups): python evidence/draw.py"""
 
 from __future__ import annotations
 
@@ -33,6 +33,39 @@ STEPS = {  # columns of loss-bars/growth.csv: colour, and the line's style
     "HACE": ("#12766f", "-"),
 }
 
+GUARANTEED = (  # rows and columns of groups/frogs.csv, what a guarantee is about, and at most how much
+    (
+        ("random syllables", "at most 5%"),
+        "of new syllables",
+        "calibrated on random syllables: false answers",
+        5,
+    ),
+    (
+        ("recordings", "at most 5%, on average"),
+        "on average over new recordings",
+        "on recordings: false answers, on average over recordings",
+        5,
+    ),
+    (
+        ("recordings", "at most 10%, on average"),
+        "on average over new recordings",
+        "the same, at most 10%",
+        10,
+    ),
+    (
+        ("recordings", "at most 5%, in 90% of recordings"),
+        "recordings with at most 5%",
+        "on recordings: recordings with more than 5% false answers",
+        10,
+    ),
+    (
+        ("recordings", "at most 20%, in 80% of recordings"),
+        "with at most 20%",
+        "on recordings: recordings with more than 20% false answers",
+        20,
+    ),
+)
+
 
 def main() -> None:
     """Draw the pictures."""
@@ -41,7 +74,12 @@ def main() -> None:
     matplotlib.use("Agg")
     matplotlib.rcParams.update({"svg.hashsalt": "hace", "font.family": "DejaVu Sans", "font.size": 9})
     IMAGES.mkdir(exist_ok=True)
-    pictures = {"when-it-helps": before_and_after, "paper-rates": by_rate, "speed": growth}
+    pictures = {
+        "when-it-helps": before_and_after,
+        "paper-rates": by_rate,
+        "speed": growth,
+        "groups": new_groups,
+    }
     for name, draw in pictures.items():
         target = IMAGES / f"{name}.svg"
         draw().savefig(target, metadata={"Date": None})
@@ -178,6 +216,28 @@ def growth() -> Figure:
         axis.legend(fontsize=7.5, frameon=False, loc="lower right")
         for side in ("top", "right"):
             axis.spines[side].set_visible(False)
+    return figure
+
+
+def new_groups() -> Figure:
+    """What was guaranteed on frog calls, and what new recordings got: the share that each guarantee is about."""
+    from matplotlib import pyplot as plt
+
+    with (RESULTS / "groups" / "frogs.csv").open(encoding="utf-8", newline="") as file:
+        rows = {(row["calibrated on"], row["guarantee"]): row for row in csv.DictReader(file)}
+    figure, axis = plt.subplots(figsize=(7.6, 2.6), layout="constrained")
+    for y, (key, column, title, most) in enumerate(GUARANTEED):
+        share = float(rows[key][column])
+        value = 100 - share if column.startswith(("recordings", "with")) else share
+        axis.barh(-y, value, height=0.55, color="#b5563c" if value > most else "#12766f")
+        axis.plot([most, most], [-y - 0.4, -y + 0.4], color="#333333", lw=2)
+        axis.text(max(value, most) + 0.4, -y, f"{value:.1f}%", va="center", fontsize=8.5)
+        axis.text(-0.5, -y, title, ha="right", va="center", fontsize=8.5)
+    axis.set_yticks([])
+    axis.set_xlim(0, 24)
+    axis.set_xlabel("measured, % (line: guaranteed)", fontsize=8.5)
+    for side in ("top", "right"):
+        axis.spines[side].set_visible(False)
     return figure
 
 

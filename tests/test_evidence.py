@@ -1,7 +1,9 @@
 """The tables and numbers in README and docs are those of the kept results."""
 
+import ast
 import csv
 import importlib
+import importlib.util
 import json
 import subprocess
 import sys
@@ -358,3 +360,28 @@ def test_the_papers_pairs_are_beside_the_printed_ones(
     protocol._write(table, [{"data": "cars", "x": "1"}, {"data": "cub200", "x": "2"}])
     protocol._replace(table, [{"data": "cars", "x": "3"}])
     assert protocol._read(table) == [{"data": "cub200", "x": "2"}, {"data": "cars", "x": "3"}]
+
+
+@pytest.mark.parametrize("folder", ["benchmarks", "evidence", "examples", "tools"])
+def test_scripts_import_what_the_package_has(folder: str) -> None:
+    missing = []
+    for script in sorted((ROOT / folder).glob("*.py")):
+        for node in ast.walk(ast.parse(script.read_text(encoding="utf-8"))):
+            if not isinstance(node, ast.ImportFrom) or (node.module or "").partition(".")[0] != "hace":
+                continue
+            try:
+                module = importlib.import_module(str(node.module))
+            except ModuleNotFoundError as error:  # of an extra that is not installed, or renamed
+                missing += [f"{script.name}: {error}"] if str(error.name).startswith("hace") else []
+                continue
+            for name in node.names:
+                if not hasattr(module, name.name) and not is_module(f"{node.module}.{name.name}"):
+                    missing.append(f"{script.name}: {node.module}.{name.name}")
+    assert missing == []
+
+
+def is_module(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:
+        return False

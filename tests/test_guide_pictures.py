@@ -51,7 +51,8 @@ def test_another_number_makes_a_picture_stale(pictures: ModuleType) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "drawn"), [("when-it-helps", "before_and_after"), ("paper-rates", "by_rate")]
+    ("name", "drawn"),
+    [("when-it-helps", "before_and_after"), ("paper-rates", "by_rate"), ("groups", "new_groups")],
 )
 def test_the_pictures_of_the_evidence_show_the_committed_results(
     pictures: ModuleType, name: str, drawn: str, monkeypatch: pytest.MonkeyPatch

@@ -61,7 +61,7 @@ def test_classes_with_too_few_samples_are_pooled_upward() -> None:
     assert made.pools is not None
     assert sorted(map(len, made.pools)) == [1, 1, 2]
     assert any(H.leaves[1] in pool and len(pool) == 2 for pool in made.pools)
-    assert "in each class, 2 of them pooled with relatives" in made.guarantee
+    assert "in each class or pool of classes (2 of the classes share 1 pool)" in made.guarantee
     assert made.assumptions[-1] == (
         "Classes that share one guarantee: beagle and husky. It holds on average over them, if they are as frequent as in the "
         "calibration."
@@ -76,6 +76,7 @@ def test_classes_with_too_few_samples_are_pooled_upward() -> None:
     assert again.predict(z, H).ids == made.predict(z, H).ids
     by_rank = guaranteed_threshold(z, y, RANKED, 0.9, by="family")
     assert by_rank.pools == (("beagle", "husky"), ("siamese", "tabby"))
+    assert "get a false answer, in each of 2 pools of classes" in by_rank.guarantee
 
 
 def test_it_is_calibrated_stored_and_used(tmp_path: Path) -> None:

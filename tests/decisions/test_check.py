@@ -9,9 +9,10 @@ import pytest
 from scipy.stats import binom, ks_2samp
 
 from hace import Hierarchy, guaranteed_threshold
+from hace.decisions import Scores
 from hace.decisions.betting import capital_against_at_least, capital_against_at_most
 from hace.decisions.bounds import RiskBound
-from hace.decisions.check import check, highest_rate
+from hace.decisions.check import check, highest_rate, labelled_evidence
 from hace.decisions.nearness import nearest_similarity, similarity_alarm
 from hace.decisions.shift import Profile, compare_profiles
 from hace.errors import ConfigError, DataError
@@ -150,6 +151,39 @@ def test_guarantees_of_groups_are_checked_by_group() -> None:
     assert check(sure, seen, z2, TREE, target=np.roll(y2, len(y2) // 2), groups=g2).state == "broken"
     with pytest.raises(ConfigError, match="groups must name"):
         check(sure, seen, z2, TREE)
+
+
+def test_a_few_labels_of_each_group_do_not_break_a_guarantee_about_most_groups() -> None:
+    """With three labels of fifty a single false answer is a third: more than the fifth that most groups are below."""
+    alarms = 0
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        group = np.repeat(np.arange(40), 50)
+        z, y = samples(rng, 4000)
+        sure = guaranteed_threshold(z[:2000], y[:2000], TREE, 0.8, 0.9, groups=group, group_share=0.8)
+        seen = Profile.of(z[:2000], TREE, groups=group)
+        some = np.where(np.arange(2000) % 50 < 3, y[2000:], -1)  # samples of a group are in random order
+        made = check(sure, seen, z[2000:], TREE, target=some, groups=group)
+        assert made.labels is None
+        assert "40 groups are labelled in part" in made.reasons[-1]
+        alarms += made.state == "broken"
+        if seed == 0:
+            some[:500] = y[2000:2500]
+            made = check(sure, seen, z[2000:], TREE, target=some, groups=group)
+            assert made.labels is not None
+            assert made.labels.units == 10
+            assert "30 groups" in made.reasons[-1]
+    assert alarms <= 4
+
+
+def test_groups_count_in_the_order_in_which_they_are_complete() -> None:
+    z = 9.0 * np.eye(4)[[0, 0, 0, 0, 2]]
+    y = np.array([1, 1, 1, 1, 2])
+    sure = guaranteed_threshold(np.tile(z[:1], (40, 1)), np.zeros(40, int), TREE, 0.7, groups=np.arange(40))
+    named = np.array(["a", "b", "a", "c", "b"])  # complete: a, c, b
+    made = labelled_evidence(sure, Scores(z, TREE), TREE.leaf_nodes[y], named, 0.05)
+    in_order = capital_against_at_most(np.array([1.0, 1.0, 0.5]), made.limit)
+    assert made.against == pytest.approx(in_order.max(), rel=1e-5)
 
 
 def test_false_answers_by_distance_are_checked() -> None:

@@ -52,7 +52,8 @@ def check(
     Without labels, the new samples' confidence and answers are compared with those of the calibration samples; for a model of
     hace fit, so is their similarity to the training samples. With some labels, in order of arrival, the guarantee itself is
     tested, and you may check after every label. Label a random part of the samples, not the odd or the sure ones. The output
-    includes the threshold that these labels support. If the guarantee is about new groups, --groups names each sample's group.
+    includes the threshold that these labels support. If the guarantee is about new groups, --groups names each sample's group;
+    if it is about a share of them, or about answers, label whole groups.
 
     Args:
         model: Model of `hace fit`, or a calibrated run or its exported file; with --hierarchy, a file of `hace calibrate`.

@@ -14,6 +14,10 @@ loss here is at most m". With a confidence m is alpha, which was guaranteed for 
 calibrations allows a single threshold more: m is the least rate at which the calibration would have passed with probability at
 most a quarter of the level (:func:`highest_rate`).
 
+A random part of a group's labels has the mean loss of the group as its expectation, so groups may be labelled in part where
+that mean is guaranteed. Whether a group is above a limit, or its share of false answers, cannot be told from a part: with three
+labels a single false one is a third. There a group counts once all of its samples are labelled.
+
 **False alarms.** If new and calibration units are exchangeable, the state is "broken" with probability at most the level.
 Without labels the test of likeness has all of it; with labels, half, while the bets and the luck of the calibration have a
 quarter each. With a confidence 1 - delta, add delta: so often the guarantee itself fails. "holds" is wrong with probability at
@@ -128,7 +132,8 @@ def check(
         calibration: What was seen of the calibration samples: ``Profile.of(scores, hierarchy, ...)``.
         scores: (S, n) or (S, N), of the new samples, prepared as those of the calibration.
         hierarchy: The hierarchy.
-        target: (S,) truths in the order of arrival, -1 where unknown; None: all unknown.
+        target: (S,) truths in the order of arrival, -1 where unknown; None: all unknown. Of a guarantee about a share of
+            groups, or about their answers, a group counts once all of its samples have a truth.
         similarity: (S,) of the new samples to the nearest training sample, from :func:`hace.nearest_similarity`.
         groups: (S,) the group of each new sample; needed where the guarantee is about new groups.
         labels: What targets are: "leaves" or "nodes".
@@ -168,12 +173,19 @@ def check(
     new = Profile.of(given.data, hierarchy, similarity=similarity, groups=groups, kind=kind, outputs=outputs)
     comparison = compare_profiles(calibration, new, by_group=by_group, seed=seed)
     rows = _labelled(target, len(given))
+    partly_labelled = 0
+    if by_group and (guarantee.group_share is not None or guarantee.of == "answers"):
+        rows, partly_labelled = _of_whole_groups(rows, group_places(groups, len(given))[1])  # type: ignore[arg-type]
     evidence = None
     if len(rows):
         truth = given[rows].truths(np.asarray(target)[rows], labels)
         named = None if groups is None or not by_group else np.asarray(groups)[rows]
         evidence = labelled_evidence(guarantee, given[rows], truth, named, level)
     state, reasons = _verdict(comparison, evidence, level)
+    if partly_labelled:
+        reasons += (
+            f"{partly_labelled:,} groups are labelled in part and do not count: label all samples of a group.",
+        )
     return Check(state, reasons, guarantee.guarantee, float(level), len(given), comparison, evidence)
 
 
@@ -187,6 +199,13 @@ def _labelled(target: Any, samples: int) -> np.ndarray:
             f"target must hold one truth for each of the {samples} samples, -1 where unknown. Got shape {truths.shape}."
         )
     return np.flatnonzero(truths != -1)
+
+
+def _of_whole_groups(rows: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, int]:
+    """Of labelled rows those in groups, at (S,) places, without any other row, and how many groups are labelled in part."""
+    labelled = np.bincount(places[rows], minlength=int(places.max()) + 1)
+    is_whole = labelled == np.bincount(places)
+    return rows[is_whole[places[rows]]], int((~is_whole & (labelled > 0)).sum())
 
 
 def labelled_evidence(
@@ -228,14 +247,14 @@ def _losses(
     truth: np.ndarray,
     groups: np.ndarray | None,
 ) -> np.ndarray:
-    """(U,) the loss of each unit in the order of arrival; of groups, in that of their first samples."""
+    """(U,) the loss of each unit in the order of arrival; of groups, in that of their last samples, when they are complete."""
     t = float(guarantee.threshold)  # type: ignore[arg-type]
     outcomes = guarantee.outcomes(scores, truth)
     if groups is None:
         return outcomes.counted_losses(t, bound.of)
     _, places = group_places(groups, len(truth))
     losses, counts = GroupOutcomes(outcomes, places, bound).losses(t)
-    arrival = np.argsort(np.unique(places, return_index=True)[1])
+    arrival = np.argsort(np.unique(places[::-1], return_index=True)[1])[::-1]
     return losses[arrival][counts[arrival]]
 
 

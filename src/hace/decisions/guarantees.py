@@ -160,8 +160,7 @@ class GuaranteedThreshold:
         if self.groups == "new" and self.group_share is None:
             return f", on average over {'such' if self.of == 'answers' else 'new'} groups"
         if self.pools is not None:
-            together = sum(len(pool) for pool in self.pools if len(pool) > 1)
-            return ", in each class" + (f", {together} of them pooled with relatives" if together else "")
+            return f", {_each_pool(self.pools)}"
         return ", in each group" if self.groups in ("top", "given") else ""
 
     def _how_sure(self, unit: str) -> str:
@@ -378,6 +377,19 @@ def _wrong_fields(given: dict[str, Any]) -> list[str]:
         "enough": given.get("enough") is None or isinstance(given["enough"], int),
     }
     return [name for name, fits in right.items() if not fits]
+
+
+def _each_pool(pools: tuple[tuple[str, ...], ...]) -> str:
+    """Within what a guarantee holds: classes, or pools of several, within which a class may do worse."""
+    several = [pool for pool in pools if len(pool) > 1]
+    if not several:
+        return "in each class"
+    if len(pools) == 1:
+        return "over all classes, which share one pool"
+    if len(several) == len(pools):
+        return f"in each of {len(pools)} pools of classes"
+    shared = f"{len(several)} pool{'s' if len(several) > 1 else ''}"
+    return f"in each class or pool of classes ({sum(map(len, several))} of the classes share {shared})"
 
 
 def _is_above_zero(value: Any) -> bool:
