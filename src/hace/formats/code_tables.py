@@ -123,9 +123,11 @@ def name_column(plain: Sequence[str]) -> int:
     column = _column(plain, NAME_NAMES)
     if column >= 0:
         return column
-    said = [(i, match[1], match[2]) for i, name in enumerate(plain) if (match := _LANGUAGE.fullmatch(name))]
-    names = [(i, language) for i, name, language in said if name in NAME_NAMES]
-    names = names or [(i, language) for i, name, language in said if not name and language == "en"]
+    in_languages = [
+        (i, match[1], match[2]) for i, name in enumerate(plain) if (match := _LANGUAGE.fullmatch(name))
+    ]
+    names = [(i, language) for i, name, language in in_languages if name in NAME_NAMES]
+    names = names or [(i, language) for i, name, language in in_languages if not name and language == "en"]
     english = [i for i, language in names if language == "en"]
     return (english or [i for i, _ in names] or [-1])[0]
 
@@ -171,81 +173,96 @@ def _ends_with(name: str, word: str) -> bool:
     return name.endswith(word) if len(word) > 3 else name.endswith(f" {word}")
 
 
+@dataclass
+class _Codes:
+    """What the rows of a code table say: one node for each code."""
+
+    names: dict[str, str] = field(default_factory=dict)
+    parents: dict[str, list[str]] = field(default_factory=dict)  # the cells of the parent column in its rows
+    other_names: list[tuple[str, str]] = field(default_factory=list)  # (other name, code)
+    conflicts: dict[int, str] = field(default_factory=dict)  # lines that give a code a second name
+    without_code: int = 0  # rows
+    repeated: int = 0
+    obsolete: int = 0
+
+    def notes(self) -> list[str]:
+        """What became of the rows that make no node."""
+        counts = {
+            "rows without a code are left out": self.without_code,
+            "rows that repeat a code and its name are taken as one": self.repeated,
+            "obsolete rows are left out": self.obsolete,
+        }
+        return [f"{words}: {count:,}" for words, count in counts.items() if count]
+
+
 def parse_codes(
     source: SourceText, header_line: int, columns: CodeColumns, rows: Iterable[Row], prefixes: bool
 ) -> Draft | None:
     """A hierarchy of codes. None if the codes do not tell their parents; ``prefixes``: they do, whatever they look like."""
     table = [(line, cells) for line, cells in rows if any(cells)]
     columns = _settled(columns, [cells for _, cells in table])
-    draft = Draft(flat=True)
+    codes = _read_codes(columns, table)
+    draft = Draft(flat=True, names=codes.names)
     if header_line > 1:
         above = "line 1 is" if header_line == 2 else f"lines 1 to {header_line - 1} are"
         draft.notes.append(f"{above} above the header and left out")
-    parents: dict[str, list[str]] = {}
+    draft.notes += codes.notes()
+    parents = codes.parents
+    if prefixes or columns.parent < 0:
+        by_prefix = prefix_parents(list(codes.names), made=prefixes)
+        if by_prefix is None:
+            return None
+        parents = {code: [parent] for code, parent in by_prefix.items()}
+        _note_prefixes(draft, by_prefix)
+    elif columns.name < 0 and not columns.tiers:
+        parents = _with_named_parents(parents)
+    remedy = _by_tiers(columns) if header_line == 1 else ""
+    for line, words in codes.conflicts.items():
+        source.problems.unfit(line, words + remedy)
+        remedy = ""  # once is enough
+    draft.nodes = list(parents)
+    _add_edges(draft, parents)
+    draft.synonyms = resolved(codes.other_names, [*draft.nodes, *draft.names.values()])
+    return draft
+
+
+def _read_codes(columns: CodeColumns, table: Iterable[Row]) -> _Codes:
+    """The codes of a table with their names and parents, and which rows are no nodes."""
+    codes = _Codes()
     first_line: dict[str, int] = {}
-    others: list[tuple[str, str]] = []
-    twice: dict[int, str] = {}  # line: what is wrong
-    without_code = 0
-    again = 0
-    obsolete = 0
     for line, cells in table:
         cells = [*cells, *[""] * (len(columns.header) - len(cells))]
         code = cells[columns.id].strip()
         if not code:
-            without_code += 1
+            codes.without_code += 1
             continue
         if columns.obsolete >= 0 and cells[columns.obsolete].strip().casefold() in _YES:
-            obsolete += 1
+            codes.obsolete += 1
             continue
         name = _name(columns, cells) or code
-        if first_line.setdefault(code, line) == line:
-            draft.nodes.append(code)
-            draft.names[code] = name
-            parents[code] = []
-        elif name != draft.names[code]:
-            twice[line] = (
-                f"the code {quoted(code)} stands for {quoted(name)} here and for {quoted(draft.names[code])} on line "
+        if code not in first_line:
+            first_line[code] = line
+            codes.names[code] = name
+            codes.parents[code] = []
+        elif name == codes.names[code]:
+            codes.repeated += 1
+        else:
+            codes.conflicts[line] = (
+                f"the code {quoted(code)} stands for {quoted(name)} here and for {quoted(codes.names[code])} on line "
                 f"{first_line[code]}. A code must stand for one node: give one of them another, or remove it."
             )
             continue
-        else:
-            again += 1
         if columns.parent >= 0:
-            parents[code].append(cells[columns.parent].strip())
+            codes.parents[code].append(cells[columns.parent].strip())
         for column in columns.others:
-            others += [(other, code) for other in _parts(cells[column], "|\n")]
-    for count, words in (
-        (without_code, "rows without a code are left out"),
-        (again, "rows that repeat a code and its name are taken as one"),
-        (obsolete, "obsolete rows are left out"),
-    ):
-        if count:
-            draft.notes.append(f"{words}: {count:,}")
-    if prefixes or columns.parent < 0:
-        by_prefix = prefix_parents(draft.nodes, made=prefixes)
-        if by_prefix is None:
-            return None
-        parents = {code: [parent] for code, parent in by_prefix.items()}
-        draft.nodes = list(parents)
-        _note_prefixes(draft, by_prefix)
-    elif (
-        columns.name < 0 and not columns.tiers
-    ):  # a list of edges: what is named as a parent alone is a node, too
-        named = (
-            parent
-            for cells in list(parents.values())
-            for cell in cells
-            for parent in _parents_in(cell, parents)
-        )
-        parents |= {parent: [] for parent in named if parent not in parents}
-        draft.nodes = list(parents)
-    remedy = _by_tiers(columns) if header_line == 1 else ""
-    for line, words in twice.items():
-        source.problems.unfit(line, words + remedy)
-        remedy = ""  # once is enough
-    _add_edges(draft, parents)
-    draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
-    return draft
+            codes.other_names += [(other, code) for other in _parts(cells[column], "|\n")]
+    return codes
+
+
+def _with_named_parents(parents: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """The rows of a table of edges, with nodes that it names as parents alone."""
+    named = (parent for cells in parents.values() for cell in cells for parent in _parents_in(cell, parents))
+    return {**parents, **{parent: [] for parent in named if parent not in parents}}
 
 
 def _by_tiers(columns: CodeColumns) -> str:
@@ -298,13 +315,13 @@ def parse_by_content(source: SourceText, rows: Iterable[Row], prefixes: bool) ->
     for header_line in (0, 1):
         below = table[header_line:]
         bare = [cells for _, cells in below]
-        found = [i for i in range(width) if _are_codes(cells_of(bare, i))]
-        if len(below) < 2 or len(found) != 1:
+        of_codes = [i for i in range(width) if _are_codes(cells_of(bare, i))]
+        if len(below) < 2 or len(of_codes) != 1:
             continue
         named = columns_of(table[0][1]).name if header_line else -1
-        name = named if named not in (-1, found[0]) else _words(bare, width, found[0])
-        columns = CodeColumns([""] * width, id=found[0], name=name)
-        if columns.name >= 0 and set(cells_of(bare, found[0])).isdisjoint(cells_of(bare, columns.name)):
+        name = named if named not in (-1, of_codes[0]) else _words(bare, width, of_codes[0])
+        columns = CodeColumns([""] * width, id=of_codes[0], name=name)
+        if columns.name >= 0 and set(cells_of(bare, columns.id)).isdisjoint(cells_of(bare, columns.name)):
             draft = parse_codes(source, header_line, columns, below, prefixes)
             if draft is not None:
                 return draft

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 
 from hace.checks import check_choice
 from hace.errors import ConfigError, FormatError, listed
 from hace.files.documents import csv_rows
 from hace.formats.code_tables import (
+    CodeColumns,
     columns_of,
     find_columns,
     parse_by_content,
     parse_codes,
 )
-from hace.formats.draft import Draft, SourceText, quoted, similar, take_edge, upside_down
+from hace.formats.draft import Draft, Problems, SourceText, quoted, similar, take_edge, upside_down
 from hace.formats.graphs import draft_of_pairs
 from hace.formats.level_tables import (
     find_level_pairs,
@@ -197,40 +199,64 @@ def _mark(source: SourceText, delimiter: str) -> str:
 
 def _code_table(source: SourceText, delimiter: str, ids: str, parents: str | None) -> Draft | None:
     """A table of codes or tiers as it was published, perhaps below a banner; None if it is not one."""
-    held = list(csv_rows(source.text, source.name, delimiter))
-    if not held:
+    by_prefix = parents is not None
+    table = list(csv_rows(source.text, source.name, delimiter))
+    if not table:
         raise FormatError(f"{source.name}: the table must have a row. Got empty cells.")
-    if parents is None:
-        pairs = find_level_pairs(held[0][1])
-        draft = (pairs and parse_level_pairs(pairs, held[1:])) or parse_stairs(held)
+    if not by_prefix:
+        pairs = find_level_pairs(table[0][1])
+        draft = (pairs and parse_level_pairs(pairs, table[1:])) or parse_stairs(table)
         if draft is not None:
             return draft
-    table = find_columns(held)
-    if table is None:
-        columns = columns_of(held[0][1])
-        draft = None if parents else parse_outline(columns, held[1:], numbers=True)
-        draft = draft or parse_by_content(source, held, prefixes=parents is not None)
-        if draft is not None or parents is None:
-            source.problems.raise_any()
-            return draft
-        raise FormatError(f"{source.name}: parents='prefix' needs a column of codes, such as id or code.")
-    header_line, columns = table
-    own_shape = header_line == 1 and "id" in columns.header and "parent" in columns.header
-    if own_shape and parents is None:
+    header = find_columns(table)
+    if header is None:
+        return _without_code_header(source, table, by_prefix)
+    header_line, columns = header
+    is_own_shape = header_line == 1 and "id" in columns.header and "parent" in columns.header
+    if is_own_shape and not by_prefix:
         return None
-    rows = [row for row in held if row[0] > header_line]
+    rows = [row for row in table if row[0] > header_line]
+    draft = _by_code_columns(source, header_line, columns, rows, by_prefix)
+    if draft is None and len(columns.tiers) > 1:
+        levels = [columns.header[i] for i in columns.tiers]
+        return _paths(source, columns.header, iter(rows), levels, None, ids)
+    source.problems.raise_any()
+    return draft or parse_by_content(source, table, prefixes=by_prefix)
+
+
+def _without_code_header(
+    source: SourceText, table: Sequence[tuple[int, list[str]]], by_prefix: bool
+) -> Draft | None:
+    """A table of codes that its cells alone give away; None if it is not one, an error where prefixes were asked for."""
     draft = None
-    if parents is None and columns.parent < 0:
-        draft = parse_outline(columns, rows, numbers=False) or parse_tiers_in_stairs(columns, rows)
-    if draft is None and columns.id >= 0:
-        draft = parse_codes(source, header_line, columns, rows, prefixes=parents is not None)
-    if draft is None and parents is None:
-        draft = parse_outline(columns, rows, numbers=True) or parse_path_column(source, columns, rows)
-    if draft is not None or len(columns.tiers) < 2:
-        source.problems.raise_any()
-        return draft or parse_by_content(source, held, prefixes=parents is not None)
-    levels = [columns.header[i] for i in columns.tiers]
-    return _paths(source, columns.header, iter(rows), levels, None, ids)
+    if not by_prefix:
+        draft = parse_outline(columns_of(table[0][1]), table[1:], numbers=True)
+    draft = draft or parse_by_content(source, table, prefixes=by_prefix)
+    if draft is None and by_prefix:
+        raise FormatError(f"{source.name}: parents='prefix' needs a column of codes, such as id or code.")
+    source.problems.raise_any()
+    return draft
+
+
+def _by_code_columns(
+    source: SourceText,
+    header_line: int,
+    columns: CodeColumns,
+    rows: Sequence[tuple[int, list[str]]],
+    by_prefix: bool,
+) -> Draft | None:
+    """The first reading that fits these columns; with ``by_prefix`` only that of codes. None if none does."""
+    readings: list[Callable[[], Draft | None]] = []
+    if columns.parent < 0 and not by_prefix:
+        readings.append(partial(parse_outline, columns, rows, numbers=False))
+        readings.append(partial(parse_tiers_in_stairs, columns, rows))
+    if columns.id >= 0:
+        readings.append(partial(parse_codes, source, header_line, columns, rows, prefixes=by_prefix))
+    if not by_prefix:
+        readings.append(partial(parse_outline, columns, rows, numbers=True))
+        readings.append(partial(parse_path_column, source, columns, rows))
+    drafts = (reading() for reading in readings)
+    return next((draft for draft in drafts if draft is not None), None)
 
 
 def _header(source: SourceText, cells: list[str]) -> list[str]:
@@ -382,24 +408,32 @@ def _nodes(source: SourceText, rows: Rows) -> Draft:
             draft.names[id] = name
         draft.ranks |= {id: rank} if rank else {}
         draft.synonyms |= dict.fromkeys(filter(None, others.split("|")), id)
-    unknown: dict[str, tuple[str, int]] = {}  # parent: the first id below it and its line
-    for (id, parent), line in first_line.items():
-        if parent and parent not in own:
-            unknown.setdefault(parent, (id, line))
-    for parent, (id, line) in list(unknown.items())[:_SHOWN_PARENTS]:
-        problems.unfit(
-            line,
-            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no row has it as its id. "
-            f"Add a row for it, with an empty parent if it is a top.{similar(parent, own, problems)}",
-        )
-    if len(unknown) > _SHOWN_PARENTS:
-        more = list(unknown)[_SHOWN_PARENTS:]
-        problems.unfit(None, f"{len(more):,} more parents are unknown: {listed(more)}.")
+    _report_unknown_parents(first_line, own, problems)
     draft.nodes = list(own)
     if labels:
         draft.leaves = _leaf_order(source, labels)
         draft.flat = True
     return draft
+
+
+def _report_unknown_parents(
+    line_of: Mapping[tuple[str, str], int], ids: Iterable[str], problems: Problems
+) -> None:
+    """Name the parents that no row has as its id; ``line_of``: the line of each pair (id, parent)."""
+    known = set(ids)
+    unknown: dict[str, tuple[str, int]] = {}  # parent: the first id below it and its line
+    for (id, parent), line in line_of.items():
+        if parent and parent not in known:
+            unknown.setdefault(parent, (id, line))
+    for parent, (id, line) in list(unknown.items())[:_SHOWN_PARENTS]:
+        problems.unfit(
+            line,
+            f"the parent {quoted(parent)} of {quoted(id)} is unknown: no row has it as its id. "
+            f"Add a row for it, with an empty parent if it is a top.{similar(parent, ids, problems)}",
+        )
+    if len(unknown) > _SHOWN_PARENTS:
+        more = list(unknown)[_SHOWN_PARENTS:]
+        problems.unfit(None, f"{len(more):,} more parents are unknown: {listed(more)}.")
 
 
 def _take_label(
