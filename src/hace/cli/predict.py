@@ -250,9 +250,8 @@ def write_batches(
     return rows, broken
 
 
-Lines = Callable[
-    ["Predictions", bool, bool], Iterator[str]
-]  # of a batch; the first one; without broken images
+# The lines of a batch; whether it is the first one; without broken images.
+Lines = Callable[["Predictions", bool, bool], Iterator[str]]
 
 
 class Writer(NamedTuple):

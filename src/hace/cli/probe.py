@@ -153,9 +153,8 @@ def base_config(
     data = given.get("data", {})
     if "root" in data:
         given = {**given, "data": {**data, "name": "features"}}
-    return replace(
-        resolved(ProbeConfig, layers, given, options), keep=True
-    )  # the table is made of predictions
+    # The table is made of predictions.
+    return replace(resolved(ProbeConfig, layers, given, options), keep=True)
 
 
 def make_runs(

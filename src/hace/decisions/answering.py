@@ -189,9 +189,8 @@ class AnswersFromScores:
         scores, truth, _ = calibration_samples(
             held.scores[fits], held.truth[fits], groups, use.pool, use.subset
         )
-        has_mass = (
-            _log_q_of(scores, truth) > -np.inf
-        )  # no temperature helps a class that the model does not know
+        # No temperature helps a class that the model does not know.
+        has_mass = _log_q_of(scores, truth) > -np.inf
         return fitted_temperature(scores[has_mass], truth[has_mass], len(held.truth))
 
     def _basis_of(self, held: _Held, use: Use, temperature: float) -> _Basis:

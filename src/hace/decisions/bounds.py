@@ -182,9 +182,8 @@ class RiskBound:
         if groups is None:
             return self._least(outcomes, self, "samples")
         if len(groups) == int(groups.max(initial=-1)) + 1 and self.group_share is None:
-            return self._least(
-                outcomes, self, unit
-            )  # of one sample each: their losses are those of samples, exactly
+            # Groups of one sample each: their losses are those of samples, exactly.
+            return self._least(outcomes, self, unit)
         return self.over_groups()._least(GroupOutcomes(outcomes, groups, self), self, unit)
 
     def over_groups(self) -> RiskBound:

@@ -92,9 +92,8 @@ def _answers(scores: Scores, thresholds: np.ndarray) -> Decisions:
     h = scores.hierarchy
     ladder = ladder_of(scores)
     rows = len(ladder)
-    true = np.stack(
-        [ladder.true(np.full(rows, leaf)) | ~ladder.says for leaf in h.leaf_nodes], axis=2
-    )  # (B, L, n)
+    of_each = [ladder.true(np.full(rows, leaf)) | ~ladder.says for leaf in h.leaf_nodes]
+    true = np.stack(of_each, axis=2)  # (B, L, n)
     rungs = np.stack([ladder.rung(t) for t in thresholds], axis=1)  # (B, n)
     possible = np.take_along_axis(true, rungs[:, None, :], axis=1)[:, 0]
     above_all = np.asarray((true | ~possible[:, None, :]).all(axis=2))

@@ -213,12 +213,14 @@ def labelled_evidence(
 ) -> LabelledEvidence:
     """What the labels (S,) of samples, or of groups of them, say about a guarantee, whatever the number of looks."""
     bound = guarantee.bound(scores.hierarchy)
-    over = bound if groups is None else bound.over_groups()
+    unit_bound = bound if groups is None else bound.over_groups()
+    # Bets take losses between 0 and 1.
+    losses = _losses(guarantee, bound, scores, truth, groups) / unit_bound.most
+    # A "sharper" threshold rests on one sample of each group, so its calibration was as lucky as samples are, not groups.
+    calibrated = bound if guarantee.prefer == "sharper" else unit_bound
     units = guarantee.samples if guarantee.num_groups is None else guarantee.num_groups
-    losses = _losses(guarantee, bound, scores, truth, groups) / over.most
-    one_each = guarantee.prefer == "sharper"
-    limit = highest_rate(bound if one_each else over, units, level / 4)
-    alpha = float(over.alpha)
+    limit = highest_rate(calibrated, units, level / 4)
+    alpha = float(unit_bound.alpha)
     against = capital_against_at_most(losses, limit)
     favour = capital_against_at_least(losses, alpha)
     threshold = None
@@ -227,6 +229,7 @@ def labelled_evidence(
         threshold = _threshold_here(guarantee, scores, truth, groups)
     except DataError as error:
         too_few = str(error)
+    # Shown in the guarantee's own unit: a share, or a distance of at most `most`.
     scale = 1 if bound.group_share is not None else bound.most
     return LabelledEvidence(
         units=len(losses),

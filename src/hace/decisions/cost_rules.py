@@ -100,9 +100,8 @@ def cost_measure(h: Hierarchy, distance: str, price: float, device: torch.device
     depths = np.append(h.depths, 0)
     heights = np.append(h.heights, virtual_height(h))
     below_root = depths > 0
-    vague = (
-        heights if distance == "lca_height" else h.max_depth - depths
-    )  # distance of a node to the leaves below it
+    # Distance of a node to the leaves below it.
+    vague = heights if distance == "lca_height" else h.max_depth - depths
     is_leaf = np.append(h.labels >= 0, False)
     inside = (vague * np.where(is_leaf, 1.0, 1 - price))[:, None]
     sample = None

@@ -44,9 +44,8 @@ class Ladder:
 
     hierarchy: Hierarchy
     nodes: np.ndarray  # (B, L), the root or -1 first
-    reached: (
-        np.ndarray
-    )  # (B, L) the greatest threshold that each rung, or a later one, passes: it never grows along a row
+    # (B, L) the greatest threshold that each rung, or a later one, passes; it never grows along a row
+    reached: np.ndarray
 
     @classmethod
     def of(cls, hierarchy: Hierarchy, nodes: np.ndarray, masses: np.ndarray) -> Ladder:

@@ -211,9 +211,8 @@ def _edges(held_out: np.ndarray, new: np.ndarray) -> np.ndarray:
         least = int(counts.argmin())
         if counts[least] >= _FULL:
             break
-        del edges[
-            least + 1 if least + 2 < len(edges) else least
-        ]  # the edge to the next bin, or before the last
+        # The edge to the next bin, or before the last.
+        del edges[least + 1 if least + 2 < len(edges) else least]
     if not ((held_out >= edges[0]) & (held_out < edges[-1])).any():
         return np.array([-np.inf, np.inf])  # nothing is alike
     return np.array(edges)

@@ -504,10 +504,11 @@ def _of_dataset(data: Dataset[Any], source: str, columns: Columns) -> Given:
 # --- annotations
 
 
+# How a document looks, and what reads it.
 ANNOTATIONS = (
     (is_coco, load_coco),
     (is_export, load_label_studio),
-)  # how a document looks, and what reads it
+)
 
 
 def _is_annotations(data: Any) -> bool:

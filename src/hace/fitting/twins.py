@@ -307,11 +307,6 @@ def _taken(path: Any) -> tuple[str, float | None]:
             return str(about.get(_MODEL, "")), datetime.strptime(
                 when.strip(), "%Y:%m:%d %H:%M:%S"
             ).timestamp()
-    except (
-        OSError,
-        ValueError,
-        SyntaxError,
-        KeyError,
-        TypeError,
-    ):  # no EXIF, or what a camera should not write
+    # No EXIF, or what a camera should not write.
+    except (OSError, ValueError, SyntaxError, KeyError, TypeError):
         return "", None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from hace.errors import listed
@@ -74,35 +74,23 @@ def parse_entries(source: SourceText) -> Draft:
     synonyms of single words are left out.
     """
     nameless: list[int] = []
-    draft = Draft(flat=True)
     entries = list(_entries(source, nameless))
     if not entries:
         source.problems.broken(None, "must have blocks with names, such as 'en: Name'. Got none.")
     source.problems.raise_broken()
-    known: dict[tuple[str, str], str] = {}  # (language, slug) of every name: id
-    others: list[tuple[str, str]] = []
-    again = 0
+    draft = Draft(flat=True)
+    id_of: dict[tuple[str, str], str] = {}  # (language, slug) of every name
+    other_names: list[tuple[str, str]] = []
     for entry in entries:
         id = entry.id
-        if id in draft.names:
-            again += 1
-        else:
-            draft.nodes.append(id)
-            draft.names[id] = entry.names[0][1][0]
+        draft.names.setdefault(id, entry.names[0][1][0])
         for language, names in entry.names:
             for name in names:
-                known.setdefault((language, slug(name, language)), id)
-                others.append((name, id))
-    missing: dict[str, None] = {}
-    for entry in entries:
-        for language, name in entry.parents:
-            above = known.get((language, slug(name, language)))
-            if above is None:
-                missing[entry.id] = None
-            elif above != entry.id:
-                draft.edges.append((above, entry.id))
-    draft.edges = list(dict.fromkeys(draft.edges))
-    draft.synonyms = resolved(others, [*draft.nodes, *draft.names.values()])
+                id_of.setdefault((language, slug(name, language)), id)
+                other_names.append((name, id))
+    draft.nodes = list(draft.names)
+    missing = _link_entries(draft, entries, id_of)
+    draft.synonyms = resolved(other_names, [*draft.nodes, *draft.names.values()])
     below = {child for _, child in draft.edges}
     if tops := [id for id in missing if id not in below]:
         draft.notes.append(absent(tops))
@@ -111,9 +99,26 @@ def parse_entries(source: SourceText) -> Draft:
     if nameless:
         lines = listed([f"line {line}" for line in nameless], 3)
         draft.notes.append(f"blocks of parents without a name are left out: {lines}")
-    if again:
-        draft.notes.append(f"entries of the same name are taken as one: {again:,}")
+    if repeated := len(entries) - len(draft.nodes):
+        draft.notes.append(f"entries of the same name are taken as one: {repeated:,}")
     return draft
+
+
+def _link_entries(
+    draft: Draft, entries: Sequence[Entry], id_of: Mapping[tuple[str, str], str]
+) -> dict[str, None]:
+    """Add the edges from parents to entries; returns the entries that name a parent which is not in the file."""
+    edges: dict[tuple[str, str], None] = {}
+    missing: dict[str, None] = {}
+    for entry in entries:
+        for language, name in entry.parents:
+            parent = id_of.get((language, slug(name, language)))
+            if parent is None:
+                missing[entry.id] = None
+            elif parent != entry.id:
+                edges[parent, entry.id] = None
+    draft.edges = list(edges)
+    return missing
 
 
 def _entries(source: SourceText, nameless: list[int]) -> Iterator[Entry]:

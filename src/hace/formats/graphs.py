@@ -205,9 +205,9 @@ def _is_deprecated(node: Any) -> bool:
     """Whether a node says that it is no longer used."""
     if not isinstance(node, dict):
         return False
-    said = node.get("status")
-    gone = isinstance(said, str) and said.casefold() in ("deprecated", "obsolete")
-    return gone or node.get("deprecated") is True or node.get("obsolete") is True
+    status = node.get("status")
+    by_status = isinstance(status, str) and status.casefold() in ("deprecated", "obsolete")
+    return by_status or node.get("deprecated") is True or node.get("obsolete") is True
 
 
 def _own(source: SourceText, content: dict[str, Any]) -> Draft:
@@ -218,41 +218,52 @@ def _own(source: SourceText, content: dict[str, Any]) -> Draft:
             "A newer hace may have written it."
         )
 
-    def strings(value: Any, where: str) -> list[str]:
-        if isinstance(value, list) and set(map(type, value)) <= {str}:
-            return value
-        raise FormatError(f"{source.name}: {where} must be a list of strings, got {quoted(value)}.")
-
-    draft = Draft(leaves=strings(content.get("leaves"), "leaves"), rooted=content.get("rooted"), flat=True)
+    draft = Draft(
+        leaves=_strings(source, content.get("leaves"), "leaves"), rooted=content.get("rooted"), flat=True
+    )
     if not isinstance(draft.rooted, bool):
         raise FormatError(f"{source.name}: rooted must be true or false, got {quoted(draft.rooted)}.")
     if content.get("level_names") is not None:
-        draft.level_names = strings(content["level_names"], "level_names")
+        draft.level_names = _strings(source, content["level_names"], "level_names")
     nodes = content.get("nodes")
     if not isinstance(nodes, list):
         raise FormatError(f"{source.name}: nodes must be a list, got {quoted(nodes)}.")
-    known: dict[str, int] = {}
+    number_of: dict[str, int] = {}
     for number, node in enumerate(nodes):
-        id = node.get("id") if isinstance(node, dict) else None
-        name = node.get("name", id) if isinstance(node, dict) else None
-        where = f"{source.name}: nodes[{number}]"
-        if not isinstance(id, str) or not id or not isinstance(name, str):
-            raise FormatError(f"{where} must have an id and a name, got {quoted(node)}.")
-        if known.setdefault(id, number) != number:
-            source.problems.unfit(None, f"the id {quoted(id)} is at nodes[{known[id]}] and nodes[{number}].")
-        draft.names[id] = name
-        rank = node.get("rank", "")
-        if not isinstance(rank, str):
-            raise FormatError(f"{where}.rank must be text, got {quoted(rank)}.")
-        draft.ranks |= {id: rank} if rank else {}
-        draft.synonyms |= dict.fromkeys(strings(node.get("synonyms", []), f"nodes[{number}].synonyms"), id)
-        draft.edges += [(above, id) for above in strings(node.get("parents", []), f"nodes[{number}].parents")]
+        id = _take_own_node(source, draft, node, f"nodes[{number}]")
+        if number_of.setdefault(id, number) != number:
+            words = f"the id {quoted(id)} is at nodes[{number_of[id]}] and nodes[{number}]."
+            source.problems.unfit(None, words)
     for parent, child in draft.edges:
-        if parent not in known:
+        if parent not in number_of:
             words = f"the parent {quoted(parent)} of {quoted(child)} is unknown: no node has this id."
             source.problems.unfit(None, words)
-    draft.nodes = list(known)
+    draft.nodes = list(number_of)
     return draft
+
+
+def _take_own_node(source: SourceText, draft: Draft, node: Any, where: str) -> str:
+    """Add name, rank, synonyms and edges of a node of hace's own JSON; returns its id."""
+    id = node.get("id") if isinstance(node, dict) else None
+    name = node.get("name", id) if isinstance(node, dict) else None
+    if not isinstance(id, str) or not id or not isinstance(name, str):
+        raise FormatError(f"{source.name}: {where} must have an id and a name, got {quoted(node)}.")
+    draft.names[id] = name
+    rank = node.get("rank", "")
+    if not isinstance(rank, str):
+        raise FormatError(f"{source.name}: {where}.rank must be text, got {quoted(rank)}.")
+    if rank:
+        draft.ranks[id] = rank
+    draft.synonyms |= dict.fromkeys(_strings(source, node.get("synonyms", []), f"{where}.synonyms"), id)
+    draft.edges += [(above, id) for above in _strings(source, node.get("parents", []), f"{where}.parents")]
+    return id
+
+
+def _strings(source: SourceText, value: Any, where: str) -> list[str]:
+    """A list of strings of hace's own JSON, checked."""
+    if isinstance(value, list) and set(map(type, value)) <= {str}:
+        return value
+    raise FormatError(f"{source.name}: {where} must be a list of strings, got {quoted(value)}.")
 
 
 def _nested(source: SourceText, trees: list[Any]) -> Places:

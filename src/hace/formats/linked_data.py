@@ -39,13 +39,11 @@ _NARROWER = (  # parent first
     f"{_SKOS}narrower",
     *(f"{_ISO}narrower{kind}" for kind in ("Generic", "Instantial", "Partitive")),
 )
-_SUBCLASS = f"{_RDFS}subClassOf"
+_SUBCLASS = f"{_RDFS}subClassOf"  # child first
+_RELATIONS = (*_BROADER, *_NARROWER, _SUBCLASS)
 _NAMES = (f"{_SKOS}prefLabel", f"{_RDFS}label")
-_LABELS = {
-    f"{_XL}prefLabel": True,
-    f"{_XL}altLabel": False,
-    f"{_XL}hiddenLabel": False,
-}  # whether it is the name
+# Labels that are nodes themselves, and whether they are the name.
+_LABELS = {f"{_XL}prefLabel": True, f"{_XL}altLabel": False, f"{_XL}hiddenLabel": False}
 _LITERAL_FORM = f"{_XL}literalForm"
 _OTHER_NAMES = (
     f"{_SKOS}altLabel",
@@ -130,9 +128,8 @@ def _graph(source: SourceText) -> Concepts:
     if is_xml:
         _check_entities(source)
     rdflib = optional("rdflib", "Reading RDF and OWL", "ontology")
-    logging.getLogger("rdflib").setLevel(
-        logging.ERROR
-    )  # it warns of odd dates and IRIs, which do not matter here
+    # It warns of odd dates and IRIs, which do not matter here.
+    logging.getLogger("rdflib").setLevel(logging.ERROR)
     graph = rdflib.Graph(bind_namespaces="none")
     syntax = "xml" if is_xml else "json-ld" if is_json else "turtle"  # N-Triples are Turtle
     try:
@@ -204,48 +201,59 @@ def _concepts_of(graph: Any, rdflib: Any) -> Concepts:
     concepts = Concepts()
     kind_of: dict[str, str] = {}
     in_thesaurus: dict[str, None] = {}  # what is broader or narrower than something
-    names: dict[str, list[tuple[str, str]]] = {}  # of labels that are nodes themselves, SKOS-XL
-    labels: list[tuple[str, str, bool]] = []
-    triples = (
-        sorted(graph) if len(graph) < 100_000 else graph
-    )  # a stable order for what is small enough to sort
-    for subject, predicate, value in triples:
+    forms: dict[
+        str, list[tuple[str, str]]
+    ] = {}  # (language, text) of labels that are nodes themselves, SKOS-XL
+    labels: list[tuple[str, str, bool]] = []  # a concept, such a label of it, and whether that is its name
+    # Sorted where that is cheap: the order of the nodes is then always the same.
+    for subject, predicate, value in sorted(graph) if len(graph) < 100_000 else graph:
         iri = str(subject)
         kind = str(predicate)
+        language = getattr(value, "language", None) or ""
         if kind == _LITERAL_FORM:
-            names.setdefault(iri, []).append((getattr(value, "language", None) or "", str(value)))
+            forms.setdefault(iri, []).append((language, str(value)))
         if not isinstance(subject, rdflib.URIRef):
             continue
         if kind == _RDF_TYPE and str(value) in _KINDS:
             if kind_of.get(iri) != _CONCEPT:
                 kind_of[iri] = str(value)
-        elif kind in (*_BROADER, *_NARROWER) and isinstance(value, rdflib.URIRef):
+        elif kind in _RELATIONS and isinstance(value, rdflib.URIRef):
             edge = (iri, str(value)) if kind in _NARROWER else (str(value), iri)
             concepts.edges[edge] = None
-            in_thesaurus |= {iri: None, str(value): None}
-        elif kind == _SUBCLASS and isinstance(value, rdflib.URIRef):
-            concepts.edges[str(value), iri] = None
-        elif kind in _NAMES:
-            concepts.names.setdefault(iri, []).append((getattr(value, "language", None) or "", str(value)))
+            if kind != _SUBCLASS:
+                in_thesaurus |= dict.fromkeys((iri, str(value)))
         elif kind in _LABELS:
             labels.append((iri, str(value), _LABELS[kind]))
-        elif kind in _OTHER_NAMES:
-            concepts.other_names.append((str(value), iri))
-        elif _says_deprecated(kind, str(value)):
-            concepts.deprecated.add(iri)
+        else:
+            _annotate(concepts, kind, iri, str(value), language)
     for iri, label, is_name in labels:
-        for language, name in names.get(label, []):
+        for language, text in forms.get(label, []):
             if not is_name:
-                concepts.other_names.append((name, iri))
-            elif (language, name) not in concepts.names.setdefault(iri, []):
-                concepts.names[iri].append((language, name))
+                concepts.other_names.append((text, iri))
+            elif (language, text) not in concepts.names.setdefault(iri, []):
+                concepts.names[iri].append((language, text))
+    _declare(concepts, kind_of, in_thesaurus)
+    return concepts
+
+
+def _declare(concepts: Concepts, kind_of: dict[str, str], in_thesaurus: dict[str, None]) -> None:
+    """What has a kind is a node. Where most of it is in a thesaurus, the thesaurus alone is; the others are counted."""
     concepts.declared = dict.fromkeys(kind_of)
     in_thesaurus = dict.fromkeys(iri for iri in in_thesaurus if iri in kind_of or iri in concepts.names)
     in_thesaurus |= dict.fromkeys(iri for iri, kind in kind_of.items() if kind == _CONCEPT)
     if 2 * len(in_thesaurus) > len(kind_of):
         concepts.others = len(kind_of.keys() - in_thesaurus.keys())
         concepts.declared = in_thesaurus
-    return concepts
+
+
+def _annotate(concepts: Concepts, kind: str, iri: str, text: str, language: str) -> None:
+    """Take a name, another name, or the mark of what is deprecated."""
+    if kind in _NAMES:
+        concepts.names.setdefault(iri, []).append((language, text))
+    elif kind in _OTHER_NAMES:
+        concepts.other_names.append((text, iri))
+    elif _says_deprecated(kind, text):
+        concepts.deprecated.add(iri)
 
 
 # ---------------------------------------------------------------------- OWL's functional syntax
@@ -269,7 +277,11 @@ def _functional(source: SourceText) -> Concepts:
         elif head == "SubClassOf" and len(args) == 2:
             concepts.edges[args[1], args[0]] = None
         elif head == "AnnotationAssertion" and len(args) == 3:
-            _annotate(concepts, *args)
+            kind, iri, value = args
+            literal = _LITERAL.fullmatch(value)
+            if literal is not None:
+                text = re.sub(r"\\(.)", r"\1", literal[1])
+                _annotate(concepts, kind, iri, text, literal[2] or "")
     return concepts
 
 
@@ -303,16 +315,3 @@ def _expanded(word: str, prefixes: dict[str, str]) -> str:
         return word.strip("<>")
     prefix, colon, rest = word.partition(":")
     return prefixes.get(prefix + colon, prefix + colon) + rest
-
-
-def _annotate(concepts: Concepts, kind: str, iri: str, value: str) -> None:
-    match = _LITERAL.fullmatch(value)
-    if match is None:
-        return
-    text = re.sub(r"\\(.)", r"\1", match[1])
-    if kind in _NAMES:
-        concepts.names.setdefault(iri, []).append((match[2] or "", text))
-    elif kind in _OTHER_NAMES:
-        concepts.other_names.append((text, iri))
-    elif _says_deprecated(kind, text):
-        concepts.deprecated.add(iri)

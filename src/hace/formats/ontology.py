@@ -146,32 +146,9 @@ def _terms(source: SourceText) -> dict[str, _Term]:
 
 
 def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
-    """Take a line "tag: value" of a term."""
-    if tag == "synonym":
-        synonym = _SYNONYM.match(value)
-        term.others += [_unescaped(synonym[1])] if synonym else []
-    elif tag == "relationship":
-        term.related += [tuple(value.split()[:2])] if len(value.split()) > 1 else []  # pyright: ignore[reportAttributeAccessIssue]
-    elif tag == "intersection_of":  # the genus of a definition: one id; the others have a relation before it
-        genus = _REFERENCE.fullmatch(value)
-        term.related += [(tag, _unescaped(genus[1]))] if genus else []
-    elif tag in ("alt_id", "replaced_by"):
-        id = _unescaped(_without_comment(value))
-        term.others += [id] if tag == "alt_id" else []
-        term.replaced_by = id if tag == "replaced_by" else term.replaced_by
-    elif tag in ("id", "is_a"):
-        reference = _REFERENCE.fullmatch(value)
-        if not reference:
-            source.problems.broken(line, f"expected one id after {tag}:, got {quoted(value)}.")
-            return
-        id = _unescaped(reference[1])
-        if tag == "id":
-            if term.id:
-                source.problems.broken(line, f"a second id in one [Term], after {quoted(term.id)}.")
-            term.id = id
-        elif term.parents.setdefault(id, line) != line:
-            words = f"is_a {quoted(id)} is on line {term.parents[id]} already. Remove one."
-            source.problems.unfit(line, words)
+    """Take a line "tag: value" of a term; other tags are skipped."""
+    if tag in ("id", "is_a"):
+        _take_reference(source, term, line, tag, value)
     elif tag == "name":
         if term.name:
             source.problems.broken(line, f"a second name in one [Term], after {quoted(term.name)}.")
@@ -181,6 +158,35 @@ def _take_tag(source: SourceText, term: _Term, line: int, tag: str, value: str) 
         if word not in ("true", "false"):
             source.problems.broken(line, f"is_obsolete must be true or false, got {quoted(value)}.")
         term.obsolete = word == "true"
+    elif tag == "synonym":
+        if synonym := _SYNONYM.match(value):
+            term.others.append(_unescaped(synonym[1]))
+    elif tag == "alt_id":
+        term.others.append(_unescaped(_without_comment(value)))
+    elif tag == "replaced_by":
+        term.replaced_by = _unescaped(_without_comment(value))
+    elif tag == "relationship":
+        words = value.split()
+        if len(words) > 1:
+            term.related.append((words[0], words[1]))
+    # The genus of a definition is one id; its other parts have a relation in front.
+    elif tag == "intersection_of" and (genus := _REFERENCE.fullmatch(value)):
+        term.related.append((tag, _unescaped(genus[1])))
+
+
+def _take_reference(source: SourceText, term: _Term, line: int, tag: str, value: str) -> None:
+    """Take the id of a term, or that of a parent."""
+    reference = _REFERENCE.fullmatch(value)
+    if not reference:
+        source.problems.broken(line, f"expected one id after {tag}:, got {quoted(value)}.")
+        return
+    id = _unescaped(reference[1])
+    if tag == "id":
+        if term.id:
+            source.problems.broken(line, f"a second id in one [Term], after {quoted(term.id)}.")
+        term.id = id
+    elif term.parents.setdefault(id, line) != line:
+        source.problems.unfit(line, f"is_a {quoted(id)} is on line {term.parents[id]} already. Remove one.")
 
 
 def _logical_lines(source: SourceText) -> Iterator[tuple[int, str]]:

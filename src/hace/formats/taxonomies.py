@@ -290,6 +290,14 @@ OTHER_NAMES = {
 _SYNONYM = re.compile("synonym|misapplied|invalid|unaccepted|bare name", re.IGNORECASE)
 
 
+class _Taxon(NamedTuple):
+    """A row of a taxon table."""
+
+    line: int
+    columns: dict[str, str]  # by their roles
+    others: list[str]  # other names
+
+
 def taxon_columns(header: Sequence[str]) -> dict[str, str] | None:
     """Roles of the columns of a taxon table, by role; None if it is not one."""
     plain = {re.sub(r"^\w+:", "", name.strip()).casefold(): name for name in reversed(header)}
@@ -310,59 +318,53 @@ def parse_taxa(source: SourceText, header: Sequence[str], rows: Iterable[tuple[i
     plain = [re.sub(r"^\w+:", "", name).casefold() for name in header]
     others = [i for i, name in enumerate(plain) if name in OTHER_NAMES and name not in _NOT_NAMES]
     by_ancestry = roles["parent"].casefold() == "ancestry"
-    taxa: dict[str, tuple[int, dict[str, str], list[str]]] = {}
+    taxa: dict[str, _Taxon] = {}
     for line, cells in rows:
-        taxon = {role: cells[i].strip() for role, i in at.items()} if len(cells) == len(header) else {}
-        id = taxon.get("id", "")
+        columns = {role: cells[i].strip() for role, i in at.items()} if len(cells) == len(header) else {}
+        id = columns.get("id", "")
         if not id:
             words = f"expected {len(header)} columns as in the header, and an id. Got {quoted(cells)}."
             source.problems.broken(line, words)
         elif id in taxa:
-            source.problems.unfit(line, f"the id {quoted(id)} is on line {taxa[id][0]} already. Remove one.")
+            source.problems.unfit(
+                line, f"the id {quoted(id)} is on line {taxa[id].line} already. Remove one."
+            )
         else:
             if by_ancestry:
-                taxon["parent"] = taxon["parent"].rpartition("/")[2]
-            taxa[id] = line, taxon, [cells[i].strip() for i in others]
+                columns["parent"] = columns["parent"].rpartition("/")[2]
+            taxa[id] = _Taxon(line, columns, [cells[i].strip() for i in others])
     source.problems.raise_broken()
     return _of_taxa(taxa)
 
 
-def _of_taxa(taxa: Mapping[str, tuple[int, dict[str, str], list[str]]]) -> Draft:
-    """The accepted taxa as nodes; synonyms are other names of theirs. Taxa: id: (line, columns, other names)."""
+def _of_taxa(taxa: Mapping[str, _Taxon]) -> Draft:
+    """The accepted taxa as nodes; synonyms are other names of theirs."""
     id_of = {_bare(id): id for id in taxa}  # some files write ids as addresses, some do not
+    accepted_of = _accepted_taxa(taxa, id_of)
     draft = Draft(flat=True)
     pairs: list[tuple[str, str]] = []  # another name, the id of its taxon
-    missing = []
+    doubtful = _doubtful_taxa(taxa, accepted_of)
     lost = 0
-    accepted_of = _accepted_taxa(taxa, id_of)
-    parents = {_bare(taxon["parent"]) for id, (_, taxon, _) in taxa.items() if id not in accepted_of}
-    doubtful = 0
-    for id, (_, taxon, others) in taxa.items():
-        is_doubtful = taxon.get("status", "").casefold() == "doubtful"
-        if is_doubtful and _bare(id) not in parents:
-            doubtful += 1
+    for id, taxon in taxa.items():
+        if id in doubtful:
             continue
-        name = taxon["name"] or id
-        author = taxon.get("author", "")
-        without_author = name.removesuffix(author).rstrip() if author and name != author else name
-        names = [name, without_author, *others]
-        if author:
-            names.append(f"{without_author} {author}")
+        name, names = _names_of_taxon(id, taxon)
         accepted = _accepted(accepted_of, id)
-        if accepted != id:
-            if accepted in taxa:
-                pairs += [(other, accepted) for other in (id, *names)]
-            if accepted not in taxa or accepted in accepted_of:  # a chain that leaves the file, or goes round
-                lost += 1
+        if accepted == id:
+            draft.nodes.append(id)
+            draft.names[id] = name
+            rank = taxon.columns.get("rank", "").casefold()
+            draft.ranks[id] = "" if rank in ("no rank", "unranked") else rank
+            pairs += [(other, id) for other in names if other != name]
             continue
-        draft.nodes.append(id)
-        draft.names[id] = without_author
-        rank = taxon.get("rank", "").casefold()
-        draft.ranks[id] = "" if rank in ("no rank", "unranked") else rank
-        pairs += [(other, id) for other in names if other != without_author]
+        if accepted in taxa:
+            pairs += [(other, accepted) for other in (id, *names)]
+        if accepted not in taxa or accepted in accepted_of:  # a chain that leaves the file, or goes round
+            lost += 1
     nodes = set(draft.nodes)
+    missing = []
     for id in draft.nodes:
-        parent = taxa[id][1]["parent"]
+        parent = taxa[id].columns["parent"]
         above = _accepted(accepted_of, id_of.get(_bare(parent), ""))
         if above in nodes and above != id:
             draft.edges.append((above, id))
@@ -372,24 +374,43 @@ def _of_taxa(taxa: Mapping[str, tuple[int, dict[str, str], list[str]]]) -> Draft
     if missing:
         draft.notes.append(absent(missing))
     if doubtful:
-        draft.notes.append(f"{doubtful:,} doubtful names are left out")
+        draft.notes.append(f"{len(doubtful):,} doubtful names are left out")
     if accepted_of:
         words = f"; {lost:,} of them lead nowhere and are left out" if lost else ""
         draft.notes.append(f"{len(accepted_of):,} synonyms are names of accepted taxa, not classes{words}")
     return draft
 
 
-def _accepted_taxa(
-    taxa: Mapping[str, tuple[int, dict[str, str], list[str]]], id_of: Mapping[str, str]
-) -> dict[str, str]:
+def _names_of_taxon(id: str, taxon: _Taxon) -> tuple[str, list[str]]:
+    """The name without its author, and all names that mean the taxon, with and without the author."""
+    full = taxon.columns["name"] or id
+    author = taxon.columns.get("author", "")
+    name = full.removesuffix(author).rstrip() if author and full != author else full
+    names = [full, name, *taxon.others]
+    if author:
+        names.append(f"{name} {author}")
+    return name, names
+
+
+def _doubtful_taxa(taxa: Mapping[str, _Taxon], accepted_of: Mapping[str, str]) -> set[str]:
+    """The doubtful taxa that no accepted taxon is below."""
+    parents = {_bare(taxon.columns["parent"]) for id, taxon in taxa.items() if id not in accepted_of}
+    return {
+        id
+        for id, taxon in taxa.items()
+        if taxon.columns.get("status", "").casefold() == "doubtful" and _bare(id) not in parents
+    }
+
+
+def _accepted_taxa(taxa: Mapping[str, _Taxon], id_of: Mapping[str, str]) -> dict[str, str]:
     """The taxon that each synonym stands for: the one it names as accepted, or else its parent; "" if not in the file."""
     accepted_of = {}
-    for id, (_, taxon, _) in taxa.items():
-        accepted = id_of.get(_bare(taxon.get("accepted", "")), "")
+    for id, taxon in taxa.items():
+        accepted = id_of.get(_bare(taxon.columns.get("accepted", "")), "")
         if accepted and accepted != id:
             accepted_of[id] = accepted
-        elif _SYNONYM.search(taxon.get("status", "")):
-            accepted_of[id] = id_of.get(_bare(taxon["parent"]), "")
+        elif _SYNONYM.search(taxon.columns.get("status", "")):
+            accepted_of[id] = id_of.get(_bare(taxon.columns["parent"]), "")
     return accepted_of
 
 

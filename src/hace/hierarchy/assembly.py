@@ -271,9 +271,8 @@ def _nodes_below_elder_siblings(parent: IntArray, first_label: IntArray, subtree
     n_nodes = len(parent)
     by_family = np.argsort(parent * (n_nodes + 1) + first_label)  # by parent, then by first label
     before = np.cumsum(subtree_size[by_family]) - subtree_size[by_family]  # in all families so far
-    eldest = np.flatnonzero(
-        np.diff(parent[by_family], prepend=-2)
-    )  # where a family begins; tops have parent -1
+    # Where a family begins; tops have parent -1.
+    eldest = np.flatnonzero(np.diff(parent[by_family], prepend=-2))
     family_sizes = np.diff(eldest, append=n_nodes)
     result = np.empty(n_nodes, dtype=np.int64)
     result[by_family] = before - np.repeat(before[eldest], family_sizes)

@@ -80,18 +80,30 @@ def index_edges(
         for edge in pairs:
             if isinstance(edge, str) or not hasattr(edge, "__len__") or len(edge) != 2:
                 raise HierarchyError(f"edges must be pairs (parent, child). Got {edge!r}.")
-    places = defaultdict(count(len(index)).__next__, index)
-    flat = []
-    plain = False
-    try:  # one look-up per end, and no Python between them
-        flat = list(map(places.__getitem__, chain.from_iterable(pairs)))
-        plain = set(map(type, places)) <= {str} and "" not in places
+    places, ends = _index_texts(pairs, index) or _index_ids(pairs, index)
+    return list(places), _pairs(ends), problems
+
+
+def _index_texts(pairs: list[Any], index: Mapping[str, int]) -> tuple[dict[str, int], list[int]] | None:
+    """All ids, and the ends of edges as their indices, without a step of Python for each. None if an end is no id as it is."""
+    places = _growing(index)
+    try:
+        ends = list(map(places.__getitem__, chain.from_iterable(pairs)))
     except TypeError:  # a list, for instance
-        pass
-    if not plain:
-        places = defaultdict(count(len(index)).__next__, index)
-        flat = [places[as_id(end, "edges")] for edge in pairs for end in edge]
-    return list(places), _pairs(flat), problems
+        return None
+    are_ids = set(map(type, places)) <= {str} and "" not in places
+    return (places, ends) if are_ids else None
+
+
+def _index_ids(pairs: list[Any], index: Mapping[str, int]) -> tuple[dict[str, int], list[int]]:
+    """The same, with every end made an id."""
+    places = _growing(index)
+    return places, [places[as_id(end, "edges")] for edge in pairs for end in edge]
+
+
+def _growing(index: Mapping[str, int]) -> dict[str, int]:
+    """A copy that gives a new id the next index when it is looked up."""
+    return defaultdict(count(len(index)).__next__, index)
 
 
 def _list_of(given: Any, argument: str, what: str) -> list[Any]:

@@ -172,9 +172,8 @@ def virtual_height(h: Hierarchy) -> int:
 def _max_distance_on_dag(h: Hierarchy, distance: str) -> int:
     """One row of distances after another, until none can be larger than the largest so far; that is soon."""
     climb = _climbs(h)[h.leaf_nodes]
-    ancestors = np.diff(h._ancestor_rows.start)[
-        h.leaf_nodes
-    ]  # a class with few of them has its common ancestors high up
+    # A class with few of them has its common ancestors high up.
+    ancestors = np.diff(h._ancestor_rows.start)[h.leaf_nodes]
     order = np.argsort(-climb if distance == "edges" else ancestors, kind="stable")
     limit = {"lca_height": virtual_height(h), "lca_depth": h.max_depth}
     best = 0

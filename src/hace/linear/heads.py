@@ -344,9 +344,8 @@ class Heads:
 
 def total_weight(loss: HierarchicalLoss, target: Tensor, weight: Tensor | None) -> float:
     """What a mean is divided by: sum w, as with torch's class weights. Losses of samples already include those."""
-    by_label = (
-        not target.is_floating_point()
-    )  # of soft targets, losses ignore none, and a mean counts samples
+    # Losses ignore no soft target, and a mean over them counts samples.
+    by_label = not target.is_floating_point()
     ignoring = by_label and 0 <= loss.ignore_index < loss.num_labels
     weighting = by_label and loss.label_weight is not None
     if weight is None and not weighting and not ignoring:

@@ -20,7 +20,6 @@ import sys
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -344,35 +343,26 @@ class HiddenClasses:
     ) -> None:
         h = hierarchy
         count = np.bincount(nodes, weights=weight, minlength=h.num_nodes)  # samples of each label
-        ancestor, descendant = h.reachability()
-        is_leaf = h.labels[descendant] >= 0
-        above_leaf = ancestor[is_leaf]
-        leaf = h.labels[descendant[is_leaf]]
-        first = np.searchsorted(above_leaf, np.arange(h.num_nodes + 1))
-        classes_below = [leaf[start:end] for start, end in pairwise(first.tolist())]
-        share = count if cautious else count / np.diff(first)  # samples of each class below a label
-        expected = np.bincount(leaf, weights=share[above_leaf], minlength=h.num_leaves)
-        # A class is ruled out where more of its samples have labels above both than this.
-        limit = count[h.leaf_nodes] if cautious else expected / 2
-
-        is_coarse = (count > 0) & (h.labels < 0)
-        nested = is_coarse[ancestor] & is_coarse[descendant] & (ancestor != descendant)
-        labels_above: dict[int, list[int]] = {}
-        for upper, label in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
-            labels_above.setdefault(label, []).append(upper)
-        rows = [np.zeros(0, dtype=np.int64)]
-        columns = [np.zeros(0, dtype=np.int64)]
-        for label, uppers in sorted(labels_above.items()):
+        classes_below = _classes_below(h)
+        sizes = np.array([len(classes) for classes in classes_below])
+        if cautious:
+            share = count  # samples of a label that each class below it is taken to have
+            limit = count[h.leaf_nodes]
+        else:
+            share = count / sizes
+            samples = np.bincount(np.concatenate(classes_below), np.repeat(share, sizes), h.num_leaves)
+            limit = samples / 2
+        ruled_out: dict[int, IntArray] = {}
+        for label, uppers in _coarse_labels_above(h, count).items():
             hidden = np.zeros(h.num_leaves)  # samples of each class that may have a label above both
             for upper in uppers:
                 hidden[classes_below[upper]] += share[upper]
-            hidden[classes_below[label]] = 0.0
-            ruled_out = np.flatnonzero(hidden > limit)
-            columns.append(ruled_out)
-            rows.append(np.full(len(ruled_out), label))
-        row = np.concatenate(rows)
-        entries = (np.ones(len(row), dtype=bool), (row, np.concatenate(columns)))
-        self.matrix = csr_matrix(entries, shape=(h.num_nodes, h.num_leaves))
+            hidden[classes_below[label]] = 0.0  # a label is always compared with its own classes
+            ruled_out[label] = np.flatnonzero(hidden > limit)
+        labels = np.array(list(ruled_out), dtype=np.int64)
+        row = np.repeat(labels, [len(classes) for classes in ruled_out.values()])
+        column = np.concatenate([np.zeros(0, dtype=np.int64), *ruled_out.values()])
+        self.matrix = csr_matrix((np.ones(len(row), dtype=bool), (row, column)), (h.num_nodes, h.num_leaves))
 
     def of(self, node: int) -> list[int]:
         """The classes that a label is not compared with."""
@@ -384,6 +374,25 @@ class HiddenClasses:
         row, label = map(torch.from_numpy, self.matrix[target.numpy()].nonzero())
         column = label.long() if loss.head.outputs == "leaves" else loss.head.leaf_nodes[label]
         return z.index_put((row.long(), column), z.new_tensor(-torch.inf)), target
+
+
+def _classes_below(h: Hierarchy) -> list[IntArray]:
+    """The classes at or below each node."""
+    ancestor, descendant = h.reachability()  # ordered by ancestor
+    is_leaf = h.labels[descendant] >= 0
+    first = np.searchsorted(ancestor[is_leaf], np.arange(1, h.num_nodes))
+    return np.split(h.labels[descendant[is_leaf]], first)
+
+
+def _coarse_labels_above(h: Hierarchy, count: np.ndarray) -> dict[int, list[int]]:
+    """For each coarse label with samples, the coarse labels with samples above it, where there are any."""
+    ancestor, descendant = h.reachability()
+    is_coarse = (count > 0) & (h.labels < 0)
+    nested = is_coarse[ancestor] & is_coarse[descendant] & (ancestor != descendant)
+    above: dict[int, list[int]] = {}
+    for upper, label in zip(ancestor[nested].tolist(), descendant[nested].tolist(), strict=True):
+        above.setdefault(label, []).append(upper)
+    return above
 
 
 def coarse_loss(loss: HierarchicalLoss, hidden: HiddenClasses) -> HierarchicalLoss:

@@ -424,12 +424,13 @@ def card(rows: Rows, lost: float = 3.0) -> str:
     return "\n".join([*text, *guarantees(rows)])
 
 
+# Fields of a point on the card: title and digits.
 COLUMNS = {
     "unseen_true": ("true", 1),
     "unseen_exact": ("exact", 1),
     "unseen_named": ("named a class", 1),
     "distance": ("distance", 2),
-}  # fields of a point on the card: title and digits
+}
 
 
 def cells(line: dict[str, Any]) -> list[str]:

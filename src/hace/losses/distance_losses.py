@@ -258,11 +258,8 @@ class SimLoss(DistanceLoss):
         try:
             given = given.detach().double().cpu() if isinstance(given, Tensor) else given
             values = np.asarray(given, dtype=np.float64)
-        except (
-            TypeError,
-            ValueError,
-            RuntimeError,
-        ):  # NotImplementedError among them: tensors without dense values
+        # A RuntimeError may be a NotImplementedError, of tensors without dense values.
+        except (TypeError, ValueError, RuntimeError):
             values = np.zeros(0)
         fits = values.shape == shape and bool(np.isfinite(values).all()) and bool((values >= 0).all())
         if not fits or not (values > 0).any(axis=1).all():

@@ -279,9 +279,8 @@ class ClassEmbeddingLoss(NodeScoreLoss):
     def _products(self, z: Tensor) -> Tensor:
         """(B, N) inner products with all nodes' embeddings, in double precision where the device has it."""
         wide = z.to(numerics.wide_dtype(z))
-        wide = torch.where(
-            (self.step == 0) & wide.isinf(), 0.0, wide * self.step
-        )  # the output of a root is inert
+        # The output of a root is inert.
+        wide = torch.where((self.step == 0) & wide.isinf(), 0.0, wide * self.step)
         return numerics.sum_down(wide, self.head.levels)
 
 

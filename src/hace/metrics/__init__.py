@@ -20,9 +20,8 @@ _LISTED = {
     for alias in node.names
     if alias.asname == alias.name  # others are for the stub itself
 }
-_FUNCTIONS = {
-    node.name for node in _STUB.body if isinstance(node, ast.FunctionDef)
-}  # of the table of metrics
+# Those of the table of metrics.
+_FUNCTIONS = {node.name for node in _STUB.body if isinstance(node, ast.FunctionDef)}
 _CLASSES = {node.name for node in _STUB.body if isinstance(node, ast.ClassDef)}
 
 __all__ = sorted({*_LISTED, *_FUNCTIONS, *_CLASSES})  # pyright: ignore[reportUnsupportedDunderAll]

@@ -140,9 +140,8 @@ class MetricBatch:
         if self._confidence is not None:
             return self._confidence
         nodes = torch.from_numpy(self.ranking(1)).to(self.log_q.device)
-        if (
-            self.scores.outputs == "leaves" or self.scores.kind in INDEPENDENT
-        ):  # log q* of a leaf is its log-probability
+        # log q* of a leaf is its log-probability.
+        if self.scores.outputs == "leaves" or self.scores.kind in INDEPENDENT:
             log_p = self.log_q.gather(1, nodes)
         else:
             labels = torch.from_numpy(self.hierarchy.labels[self.ranking(1)]).to(nodes.device)

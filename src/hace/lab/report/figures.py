@@ -181,9 +181,8 @@ def _class_bins(scores: MethodScores, methods: Sequence[str], calibrated: bool) 
 
 def _bin_sums(diagram: Mapping[str, Any]) -> np.ndarray:
     """(3, bins) samples, and the sums of their confidence and of right answers."""
-    values = np.array(
-        [diagram["count"], diagram["confidence"], diagram["accuracy"]], dtype=float
-    )  # None becomes nan
+    # None becomes nan.
+    values = np.array([diagram["count"], diagram["confidence"], diagram["accuracy"]], dtype=float)
     count, confidence, accuracy = values
     return np.nan_to_num(np.stack([count, count * confidence, count * accuracy]))
 

@@ -32,9 +32,8 @@ class LabelState:
     scores: MethodScores
     words: str  # the state
     best: str  # the best method of those that use all labels and are no controls
-    ranking: Mapping[
-        str, float
-    ]  # these methods and their accuracy on the samples that choose, the best first
+    # These methods and their accuracy on the samples that choose, the best first.
+    ranking: Mapping[str, float]
     chosen_on: str  # "held-out" samples or, without any, "test" samples
     accuracy: float  # of the best on test samples
     known: float | None  # the same where all labels are known

@@ -27,9 +27,8 @@ TOP5: MetricKey = ("leaves", "top-5")
 _MOST_PAIRS = 1 << 20  # of classes, computed once and looked up
 
 Samples = Mapping[str, np.ndarray]  # what a run keeps of each test sample
-Columns = tuple[
-    np.ndarray, np.ndarray | None
-]  # (S,) numerators and denominators; without these, a plain mean
+# (S,) numerators and denominators; without these, a plain mean.
+Columns = tuple[np.ndarray, np.ndarray | None]
 
 
 @dataclass(frozen=True, eq=False)

@@ -198,9 +198,8 @@ class MethodScores:
         if rows is None:
             return Score(float(known.mean()), seeds=len(known)) if len(known) else Score(None)
         ends = self._interval(metric, rows)
-        value = (
-            float(known.mean()) if len(known) else ends.value
-        )  # the runs' own results have their precision
+        # The runs' own results have their precision.
+        value = float(known.mean()) if len(known) else ends.value
         return Score(value, ends.low, ends.high, seeds)
 
     def _difference(

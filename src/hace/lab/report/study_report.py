@@ -98,9 +98,8 @@ def build_document(
 def _condition_section(results: Results, condition: Condition, document: Document, draw: bool) -> Section:
     """Everything about a condition. Its predictions are in memory only here."""
     scores = results.scores[condition]
-    blocks: list[Any] = [
-        forests(results, condition)
-    ]  # before the tables, which show the scores that these compare
+    # Before the tables, which show the scores that these compare.
+    blocks: list[Any] = [forests(results, condition)]
     tables = tuple(filter(None, (headline_table(scores), levels_switch(scores), confidence_table(scores))))
     nodes = _node_switches(results, condition)
     blocks += _pictures(results, condition) if draw else []

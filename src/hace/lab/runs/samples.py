@@ -44,9 +44,8 @@ class Task(Generic[_S]):
     train: _S
     evaluated: _S  # the samples of the result
     val: _S | None  # held out
-    labels: Literal[
-        "leaves", "nodes"
-    ]  # of targets: "nodes" where some training labels or opinions are above the leaves
+    # Of targets: "nodes" where some training labels or opinions are above the leaves.
+    labels: Literal["leaves", "nodes"]
     val_known: np.ndarray | None = None  # nodes that held-out samples would be labelled with in training
     passed_over: int = 0  # samples that would be held out, but are labelled above the leaves
 

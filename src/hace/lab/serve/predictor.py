@@ -61,9 +61,8 @@ from hace.losses.hace import CrossEntropyLoss, HCELoss
 if TYPE_CHECKING:
     import pandas as pd
 
-Start = Callable[
-    [int, int], Callable[[int], object]
-]  # from a total and 0 to what is called with each batch's samples
+# From a total and 0 to what is called with each batch's samples.
+Start = Callable[[int, int], Callable[[int], object]]
 _ROWS = 1024  # features per batch
 _IMAGES = 64  # images per batch of an exported file
 SHOWN = 20  # broken images

@@ -195,9 +195,8 @@ class Scheduler:
         due = [entry for entry in self._postponed if entry.due <= now]
         self._postponed = [entry for entry in self._postponed if entry.due > now]
         for entry in due:
-            if any(
-                is_held(self.study.runs / run) for run in entry.job.runs
-            ):  # wait here, not in a cluster's queue
+            # Wait here, not in a cluster's queue.
+            if any(is_held(self.study.runs / run) for run in entry.job.runs):
                 self._postpone(entry.job, 2 * entry.delay)
             else:
                 self._queue.append(entry.job)

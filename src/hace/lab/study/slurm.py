@@ -177,12 +177,10 @@ def _parameters(cluster: Cluster, job: Job | None) -> dict[str, Any]:
         "slurm_constraint": cluster.constraint,
         "slurm_setup": list(cluster.setup) or None,
         "slurm_signal_delay_s": SIGNAL_SECONDS,
-        "slurm_srun_args": [
-            "--kill-on-bad-exit=1"
-        ],  # where one process of a training fails, the others wait in vain
-        "slurm_additional_parameters": {
-            "no-requeue": True
-        },  # the study itself submits again, and records why
+        # Where one process of a training fails, the others wait in vain.
+        "slurm_srun_args": ["--kill-on-bad-exit=1"],
+        # The study itself submits again, and records why.
+        "slurm_additional_parameters": {"no-requeue": True},
     }
     return {name: value for name, value in parameters.items() if value is not None}
 
