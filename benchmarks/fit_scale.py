@@ -130,15 +130,15 @@ def main() -> None:
         before: tuple[int, float] | None = None
         for rows in args.rows:
             with tempfile.TemporaryDirectory(dir=args.folder) as name:
-                found = one_size(rows, classes, Path(name))
-            seconds = float(found["seconds"])
+                result = one_size(rows, classes, Path(name))
+            seconds = float(result["seconds"])
             slope = (
                 "" if before is None else f"{math.log(seconds / before[1]) / math.log(rows / before[0]):.2f}"
             )
             unit = 1e12 * seconds / (rows * classes * WIDTH)
             print(
-                f"| {rows:,} | {classes:,} | {found['solver']} | {seconds:.0f} | {unit:.0f} | {found['memory']:.2f} | "
-                f"{found['accuracy']:.1f} | {slope} |",
+                f"| {rows:,} | {classes:,} | {result['solver']} | {seconds:.0f} | {unit:.0f} | {result['memory']:.2f} | "
+                f"{result['accuracy']:.1f} | {slope} |",
                 flush=True,
             )
             before = rows, seconds

@@ -27,8 +27,8 @@ PHOTOS, SPLITS, ACCURACY, OVER = 1200, 100, 0.95, 2.0
 def sizes(ladder: SetLadder) -> np.ndarray:
     """(B, L) how many classes are under each rung; all of them under no answer."""
     counts = np.append(leaf_counts(ladder.hierarchy), 0)
-    found = counts[ladder.sets].sum(axis=2)
-    return np.where(ladder.says, found, ladder.hierarchy.num_leaves)
+    classes = counts[ladder.sets].sum(axis=2)
+    return np.where(ladder.says, classes, ladder.hierarchy.num_leaves)
 
 
 def main() -> None:

@@ -151,8 +151,8 @@ def main() -> None:
             else:
                 train, held = part_of_groups(y, together, HELD, [i])
             twins = np.isin(copies[held], copies[train]).mean()
-            found = measured(s, labelled[train], labelled[held], new)
-            rows[name].append((have, twins, *found))
+            figures = measured(s, labelled[train], labelled[held], new)
+            rows[name].append((have, twins, *figures))
         print(f"{i + 1} of {args.repetitions}", flush=True)
     heads = (
         "kept together",

@@ -35,7 +35,7 @@ COLOURS = 128  # of a picture: fewer make a small file
 
 
 @contextmanager
-def served() -> Iterator[tuple[str, int, int]]:
+def demo_server() -> Iterator[tuple[str, int, int]]:
     """The address of the demo's server, and which samples get a true answer above the species at 90 and at 99%."""
     with tempfile.TemporaryDirectory() as folder, listening("127.0.0.1", 0) as sock:
         run, samples = train_demo(Path(folder))
@@ -89,7 +89,7 @@ def main() -> None:
     """Write all pictures."""
     driver = browser()
     try:
-        with served() as (address, screen, phone):
+        with demo_server() as (address, screen, phone):
             shot(driver, "serve.png", 1080, 700, address, CLICK.format(screen), SLIDE.format(90))
             shot(
                 driver, "serve-phone.png", 390, 838, address, CLICK.format(phone), SLIDE.format(99), dark=True

@@ -82,6 +82,13 @@ def quotes_results(page: Path) -> bool:
     return any(mark in text for mark in ("<!-- results", "<!-- evidence: "))
 
 
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty folder of results in place of that of the repository."""
+    monkeypatch.setattr(write, "RESULTS", tmp_path)
+    return tmp_path
+
+
 def test_tables_that_a_benchmark_prints_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "bench.py"
     script.write_text(
@@ -121,9 +128,8 @@ def test_quotes_are_replaced_in_their_places() -> None:
         write.written(page, {"a": "9", "b": "12"}, {})
 
 
-def test_a_quote_is_rewritten_from_its_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "e.csv").write_text(
+def test_a_quote_is_rewritten_from_its_row(folder: Path) -> None:
+    (folder / "e.csv").write_text(
         "method,labels,low\ncross-entropy,all,1\ncross-entropy,few,2\nHACE,worse,-0.26\n", encoding="utf-8"
     )
     known = {
@@ -160,8 +166,8 @@ def test_a_study_keeps_its_tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(ROOT / "evidence")  # as for a script
     run = importlib.import_module("run")
     results = Results(fair_records(tmp_path, animals(), {"cross_entropy": 2.0, "hace": 2.4}))
-    kept = [table.id for table in run.kept_tables(results)]
-    assert any(name.startswith("methods-") for name in kept), kept
+    names = [table.id for table in run.kept_tables(results)]
+    assert any(name.startswith("methods-") for name in names), names
 
 
 def test_effects_count_every_comparison_of_a_study(tmp_path: Path) -> None:
@@ -211,9 +217,8 @@ def effects_of(results: Results, metric: effects.Metric) -> list[dict[str, objec
     return [dict(zip(effects.COLUMNS, row, strict=True)) for row in effects.rows(results, metric)]
 
 
-def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "t.csv").write_text(
+def test_a_table_is_rewritten_from_its_file(folder: Path) -> None:
+    (folder / "t.csv").write_text(
         'method,top-1,top-1 (detail),seeds\ncross-entropy,70.0,"[69, 71]",5\nA|B,71.0,,5\n', encoding="utf-8"
     )
     assert write.table("t.csv") == (
@@ -226,9 +231,8 @@ def test_a_table_is_rewritten_from_its_file(tmp_path: Path, monkeypatch: pytest.
         write.table('t.csv rows="HACE"')
 
 
-def test_effects_are_shown_by_method(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "e.csv").write_text(
+def test_effects_are_shown_by_method(folder: Path) -> None:
+    (folder / "e.csv").write_text(
         "method,metric,first,difference,low,high,holm\nA,top-1,70.0,+1.0,+0.5,+1.5,0.01\nA,hF1,80.0,-0.1,-0.3,+0.1,1\n",
         encoding="utf-8",
     )
@@ -237,11 +241,8 @@ def test_effects_are_shown_by_method(tmp_path: Path, monkeypatch: pytest.MonkeyP
     )
 
 
-def test_an_effect_over_seeds_alone_is_marked_and_never_bold(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "e.csv").write_text(
+def test_an_effect_over_seeds_alone_is_marked_and_never_bold(folder: Path) -> None:
+    (folder / "e.csv").write_text(
         "method,labels,metric,first,difference,low,high,holm,over\n"
         "A,all labels,top-1,70.0,+1.0,+0.5,+1.5,0.01,seeds and samples\n"
         "A,all labels,hF1,80.0,+0.1,+0.1,+0.1,0.001,seeds\n",
@@ -253,20 +254,19 @@ def test_an_effect_over_seeds_alone_is_marked_and_never_bold(
     assert row == "| A | 70.0 | **+1.0 [+0.5, +1.5]** | +0.1 [+0.1, +0.1] |"
 
 
-def test_searches_that_ended_at_the_edge_are_marked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "about.json").write_text('{"command": "hace study x --rates 2,8,32 --decays 0"}')
-    (tmp_path / "methods-x-fair-1_a_class.csv").write_text(
+def test_searches_that_ended_at_the_edge_are_marked(folder: Path) -> None:
+    (folder / "about.json").write_text('{"command": "hace study x --rates 2,8,32 --decays 0"}')
+    (folder / "methods-x-fair-1_a_class.csv").write_text(
         'method,chosen\ncross-entropy,"rate 8, decay 0 to 0.0001"\n'
         'HACE,"d 0.5, rate 8 to 32"\nclass embeddings,rate 0.125 to 0.5\n',
         encoding="utf-8",
     )
-    (tmp_path / "methods-x-fair.csv").write_text(
+    (folder / "methods-x-fair.csv").write_text(
         "method,chosen\ncross-entropy,rate 2\nHACE,rate 8\n", encoding="utf-8"
     )
-    assert write.at_edge(tmp_path, "1 a class") == {"HACE", "class embeddings"}  # whose rates are a sixteenth
-    assert write.at_edge(tmp_path, "all labels") == {"cross-entropy"}
-    (tmp_path / "labels-x-fair.csv").write_text(
+    assert write.at_edge(folder, "1 a class") == {"HACE", "class embeddings"}  # whose rates are a sixteenth
+    assert write.at_edge(folder, "all labels") == {"cross-entropy"}
+    (folder / "labels-x-fair.csv").write_text(
         "method,all labels,all labels (detail),1 a class,1 a class (detail),tried\n"
         'cross-entropy,70,"[69, 71]",30,"[29, 31]",6\n'
         'HACE,71,"[70, 72]",31,"[30, 32]",6\n',
@@ -280,9 +280,8 @@ def test_searches_that_ended_at_the_edge_are_marked(tmp_path: Path, monkeypatch:
     ]
 
 
-def test_effects_are_shown_by_labels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(write, "RESULTS", tmp_path)
-    (tmp_path / "e.csv").write_text(
+def test_effects_are_shown_by_labels(folder: Path) -> None:
+    (folder / "e.csv").write_text(
         "labels,method,metric,difference,low,high,holm\n5 a class,A,top-1,+1,+0,+2,0.01\n"
         "5 a class + parent,A,top-1,+3,+2,+4,1\n",
         encoding="utf-8",

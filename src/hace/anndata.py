@@ -36,6 +36,8 @@ from hace.metrics.answers import class_scores
 if TYPE_CHECKING:
     from anndata import AnnData
 
+    from hace.decisions import GuaranteedThreshold
+
 _COUNTS = 50  # a feature this large, among whole numbers, is a raw count
 _MOST = 1 << 20  # cells of a batch
 _NAMED = 10  # classes that a picture names
@@ -79,7 +81,7 @@ def fit(
         ConfigError: No such column, layer or embedding.
     """
     require("held_out", held_out, "at least 0 and below 1", 0 <= held_out < 1)
-    given = _found(adata.obs, labels, "obs").astype(object)
+    given = _entry(adata.obs, labels, "obs").astype(object)
     known = np.flatnonzero(given.notna().to_numpy())
     if len(known) < 2:
         raise DataError(f"obs[{labels!r}] must have a label for at least two cells. Got {len(known)}.")
@@ -88,7 +90,7 @@ def fit(
         nodes = label_nodes(y.astype(str), hierarchy, "id", f"obs[{labels!r}]")
         y = np.array(hierarchy.nodes, dtype=object)[nodes]
         hierarchy = _within(hierarchy, nodes)
-    donors = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()[known]
+    donors = None if groups is None else _entry(adata.obs, groups, "obs").astype(str).to_numpy()[known]
     trained_on, held = _parts(len(known), donors, held_out, seed)
     names = np.array(feature_names(adata, obsm), dtype=object)
     model = HACEClassifier(hierarchy, **options)
@@ -154,7 +156,7 @@ def annotate(
         accuracy = None
     elif accuracy is None:
         raise ConfigError("accuracy or threshold must be given. Got neither.")
-    clusters = None if groups is None else _found(adata.obs, groups, "obs").astype(str).to_numpy()
+    clusters = None if groups is None else _entry(adata.obs, groups, "obs").astype(str).to_numpy()
     guarantee = None if accuracy is None else model.guarantee(accuracy)
     places = _places(adata, model, obsm, missing)
     h = model.hierarchy_
@@ -177,7 +179,30 @@ def annotate(
     adata.obs[f"{key}_rank"] = answers.levels.numpy()
     adata.obs[f"{key}_guarantee"] = np.nan if accuracy is None else accuracy
     adata.obs[f"{key}_class"] = np.array(h.nodes, dtype=object)[np.concatenate(best)]
-    record = {  # values that an .h5ad file can hold
+    record = _record(model, h, places, layer, obsm, guarantee)
+    if guarantee is None:
+        record["threshold"] = threshold
+    else:
+        record["accuracy"] = accuracy
+    if member is not None:
+        mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
+        decided = _decided(mean, h, guarantee, threshold)
+        _write(adata, f"{key}_group", decided, member)
+        ids = ["" if node is None else node for node in decided.ids]
+        record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
+    adata.uns[key] = record
+
+
+def _record(
+    model: HACEClassifier,
+    h: Hierarchy,
+    places: np.ndarray | None,
+    layer: str | None,
+    obsm: str | None,
+    guarantee: GuaranteedThreshold | None,
+) -> dict[str, Any]:
+    """What an annotation was made with, in values that an .h5ad file can hold."""
+    record = {
         "version": __version__,
         "hierarchy": h.fingerprint,
         "classes": list(h.leaves),
@@ -187,21 +212,9 @@ def annotate(
         "missing_features": 0 if places is None else int((places < 0).sum()),
         "temperature": float(model.temperature_),
     }
-    if guarantee is None:
-        record["threshold"] = threshold
-    else:
-        record |= {
-            "accuracy": accuracy,
-            "guarantee": guarantee.guarantee,
-            "assumptions": list(guarantee.assumptions),
-        }
-    if member is not None:
-        mean = np.log(np.maximum(total / np.bincount(member)[:, None], 1e-300))
-        decided = _decided(mean, h, guarantee, threshold)
-        _write(adata, f"{key}_group", decided, member)
-        ids = ["" if node is None else node for node in decided.ids]
-        record |= {"groups": str(groups), "group_names": list(map(str, names)), "group_answers": ids}
-    adata.uns[key] = record
+    if guarantee is not None:
+        record |= {"guarantee": guarantee.guarantee, "assumptions": list(guarantee.assumptions)}
+    return record
 
 
 def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy) -> float:
@@ -221,14 +234,14 @@ def macro_f1(truth: Sequence[Any], answers: Sequence[Any], hierarchy: Hierarchy)
         0.389
     """
     true = np.array([_text(v) for v in truth], dtype=object)
-    said = np.array([_text(v) for v in answers], dtype=object)
-    if len(true) != len(said):
-        raise DataError(f"answers must be as many as truths. Got {len(said)} and {len(true)}.")
+    answered_names = np.array([_text(v) for v in answers], dtype=object)
+    if len(true) != len(answered_names):
+        raise DataError(f"answers must be as many as truths. Got {len(answered_names)} and {len(true)}.")
     labelled = true != ""
     t = label_nodes(true[labelled].astype(str), hierarchy, "id", "truth")
     a = np.full(len(t), -1)
-    answered = said[labelled] != ""
-    a[answered] = label_nodes(said[labelled][answered].astype(str), hierarchy, "id", "answers")
+    answered = answered_names[labelled] != ""
+    a[answered] = label_nodes(answered_names[labelled][answered].astype(str), hierarchy, "id", "answers")
     return class_scores(hierarchy, a, t)["macro-F1"]
 
 
@@ -244,12 +257,12 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     figure_module = optional("matplotlib.figure", "A picture", "report")
     import matplotlib
 
-    places = np.asarray(_found(adata.obsm, basis, "obsm"))[:, :2]
-    ranks = _found(adata.obs, f"{key}_rank", "obs").to_numpy()
-    answers = _found(adata.obs, f"{key}_name", "obs").astype(object).to_numpy()
-    record = _found(adata.uns, key, "uns")
+    places = np.asarray(_entry(adata.obsm, basis, "obsm"))[:, :2]
+    ranks = _entry(adata.obs, f"{key}_rank", "obs").to_numpy()
+    answers = _entry(adata.obs, f"{key}_name", "obs").astype(object).to_numpy()
+    record = _entry(adata.uns, key, "uns")
     names = dict(zip(record["classes"], record["class_names"], strict=True))
-    classes = _found(adata.obs, f"{key}_class", "obs").astype(object).map(names).to_numpy()
+    classes = _entry(adata.obs, f"{key}_class", "obs").astype(object).map(names).to_numpy()
     figure = figure_module.Figure(figsize=(11, 6.6), layout="constrained")
     flat, ranked = figure.subplots(1, 2, sharex=True, sharey=True)
     flat.set_title("The most probable class, however unsure")
@@ -267,8 +280,8 @@ def draw_ranks(adata: AnnData, path: str | Path, *, key: str = "hace", basis: st
     shades = matplotlib.colormaps["viridis_r"].resampled(max(len(levels), 2))
     for i, rank in enumerate(levels):
         here = ranks == rank
-        said = ", ".join(name for name, _ in Counter(answers[here]).most_common(3)) if rank else ""
-        title = f"rank {rank} ({here.sum():,}): {said}" if rank else f"no answer ({here.sum():,})"
+        most_common = ", ".join(name for name, _ in Counter(answers[here]).most_common(3)) if rank else ""
+        title = f"rank {rank} ({here.sum():,}): {most_common}" if rank else f"no answer ({here.sum():,})"
         ranked.scatter(*places[here].T, s=9, color=shades(i) if rank else _NEUTRAL, label=_shortened(title))
     for axes in (flat, ranked):
         axes.set(xticks=[], yticks=[])
@@ -313,7 +326,7 @@ def _parts(
     return np.flatnonzero(~held), np.flatnonzero(held)
 
 
-def _found(there: Any, key: str, where: str) -> Any:
+def _entry(there: Any, key: str, where: str) -> Any:
     """An entry of `obs`, `obsm` or `layers`, or an error that names what there is."""
     if key not in there:
         known = [str(name) for name in there]
@@ -325,15 +338,15 @@ def feature_names(adata: AnnData, obsm: str | None) -> list[str]:
     """A name for each feature: genes, or the key of an embedding and a number."""
     if obsm is None:
         return [str(gene) for gene in adata.var_names]
-    return [f"{obsm}:{i}" for i in range(_found(adata.obsm, obsm, "obsm").shape[1])]
+    return [f"{obsm}:{i}" for i in range(_entry(adata.obsm, obsm, "obsm").shape[1])]
 
 
 def features_of(adata: AnnData, rows: np.ndarray, layer: str | None, obsm: str | None) -> Any:
     """The features of some cells in memory, dense or sparse by rows."""
     if layer is not None and obsm is not None:
         raise ConfigError("layer and obsm must not be given together. Drop one.")
-    source: Any = adata.X if layer is None else _found(adata.layers, layer, "layers")
-    source = source if obsm is None else _found(adata.obsm, obsm, "obsm")
+    source: Any = adata.X if layer is None else _entry(adata.layers, layer, "layers")
+    source = source if obsm is None else _entry(adata.obsm, obsm, "obsm")
     if source is None:
         raise ConfigError("adata.X must hold features. It is empty. Give a layer or obsm.")
     x: Any = source[rows]

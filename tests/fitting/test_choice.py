@@ -126,7 +126,7 @@ def test_few_groups_hardly_move_the_decay() -> None:
             CrossValidation(x, nodes, TREE, group // 9 % 3, groups).judge(Candidate("cross_entropy"))
             for groups in (None, group)
         ]
-        moves.append([abs(found.exponent - USUAL) for found in judged])
+        moves.append([abs(own.exponent - USUAL) for own in judged])
     alone, grouped = np.array(moves).mean(axis=0)
     assert grouped < alone
 

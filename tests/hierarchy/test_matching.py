@@ -309,7 +309,7 @@ ISCO = (
 
 
 @pytest.mark.parametrize(
-    ("name", "text", "found"),
+    ("name", "text", "expected"),
     [
         (
             "isco.csv",
@@ -357,11 +357,11 @@ ISCO = (
     ],
 )
 def test_correspondence_as_publishers_write_it(
-    name: str, text: str, found: dict[str, list[str]], tmp_path: Path
+    name: str, text: str, expected: dict[str, list[str]], tmp_path: Path
 ) -> None:
     for encoding in ("utf-8", "utf-8-sig", "utf-16"):
         (tmp_path / name).write_text(text, encoding=encoding)
-        assert hace.read_mapping(tmp_path / name) == found
+        assert hace.read_mapping(tmp_path / name) == expected
 
 
 def test_columns_of_a_correspondence_by_name_and_what_is_refused(tmp_path: Path) -> None:

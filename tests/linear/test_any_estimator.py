@@ -90,8 +90,8 @@ def test_coarse_labels_are_left_out_and_said(caplog: pytest.LogCaptureFixture) -
         model = Answers(LogisticRegression(max_iter=1000), H).fit(X, y, sample_weight=weight)
     assert model.coarse_samples_ == 100
     assert "100 of 300 labels are above the classes, which LogisticRegression cannot use" in caplog.text
-    kept = np.arange(len(y)) % 3 != 0
-    plain = LogisticRegression(max_iter=1000).fit(X[kept], Y[kept])
+    fine = np.arange(len(y)) % 3 != 0
+    plain = LogisticRegression(max_iter=1000).fit(X[fine], Y[fine])
     np.testing.assert_allclose(model.predict_proba(NEW), plain.predict_proba(NEW), atol=0.02)
     model.calibrate(
         HELD, np.array([H.parents(t)[0] for t in TRUTH]), temperature=1.0

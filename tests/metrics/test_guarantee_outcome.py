@@ -32,8 +32,8 @@ def test_a_guarantee_within_classes_is_judged_within_each() -> None:
     z, y = samples(rng, 800)
     sure = guaranteed_threshold(z, y, TREE, 0.8, by="class")
     new, truth = samples(rng, 800, hard=2.0)
-    kept = evaluate(new, truth, TREE, guarantee=sure).guarantee_outcome()
-    assert "was kept here: at most that in each of 4 classes, most in husky: " in kept
+    outcome = evaluate(new, truth, TREE, guarantee=sure).guarantee_outcome()
+    assert "was kept here: at most that in each of 4 classes, most in husky: " in outcome
     new, truth = samples(rng, 800, hard=-6.0)
     evaluation = evaluate(new, truth, TREE, guarantee=sure)
     husky = truth == TREE.leaves.index("husky")

@@ -311,10 +311,10 @@ def table_lines(batch: Predictions, first: bool, skip_broken: bool) -> Iterator[
             yield f"{sample}  empty\n"
         elif "error" not in document:
             answer = document["answer"]
-            said = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
+            shown = fitted(title(answer), ANSWER_WIDTH, keep_end=False)
             best = ", ".join(f"{title(leaf)} {leaf['probability']:.3f}" for leaf in document["leaves"])
             sure = f"{answer['probability']:5.3f}" if answer["id"] is not None else " " * 5
-            yield f"{sample}  {said} {sure}  {best}\n"
+            yield f"{sample}  {shown} {sure}  {best}\n"
         elif not skip_broken:
             yield f"{sample}  {printable(document['error'])}\n"
 

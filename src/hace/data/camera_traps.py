@@ -394,5 +394,10 @@ def answer_row(document: Mapping[str, Any], form: str, by: str, now: str) -> dic
         columns = {"filename": path, "is_blank": int(blank), "identified_by": by, "common_name": name}
         return columns | {"rank": rank, "cv_confidence": sure, "uncertainty": remark}
     folder, _, file = path.rpartition("/")
-    said = {"Species": "empty" if blank else name, "Rank": rank, "Confidence": sure, "Guarantee": guarantee}
-    return {"RelativePath": folder, "File": file, **said, "Error": document.get("error") or ""}
+    columns = {
+        "Species": "empty" if blank else name,
+        "Rank": rank,
+        "Confidence": sure,
+        "Guarantee": guarantee,
+    }
+    return {"RelativePath": folder, "File": file, **columns, "Error": document.get("error") or ""}

@@ -604,5 +604,5 @@ def parse_calibration(document: Mapping[str, Any], path: str | Path, remedy: str
         return from_dict(Calibration, values)
     except (HaceError, KeyError, TypeError, ValueError, AttributeError) as error:
         why = str(error).removesuffix(" Calibrate again.") if remedy else str(error)
-        said = f"{path} must be a calibration that `hace calibrate` wrote: {why:.200}{remedy}"
-        raise FormatError(said) from error
+        message = f"{path} must be a calibration that `hace calibrate` wrote: {why:.200}{remedy}"
+        raise FormatError(message) from error

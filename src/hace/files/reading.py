@@ -76,8 +76,8 @@ def check_memory(path: object, claimed: int, what: str = "its content", *, store
 def out_of_memory(error: BaseException | None) -> bool:
     """Whether an error, or one that led to it, says that memory ran out: Python's, numpy's, torch's, on any device."""
     while error is not None:
-        said = isinstance(error, RuntimeError | OSError) and _OUT_OF_MEMORY.search(str(error))
-        if said or isinstance(error, MemoryError):
+        out_of_memory = isinstance(error, RuntimeError | OSError) and _OUT_OF_MEMORY.search(str(error))
+        if out_of_memory or isinstance(error, MemoryError):
             return True
         error = error.__cause__ or error.__context__
     return False

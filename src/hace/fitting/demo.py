@@ -87,15 +87,15 @@ def _strangers(model: Model, folder: Path) -> tuple[list[dict[str, Any]], tuple[
     answers = model.predict(paths)
     examples = []
     for (species, number), row in zip(photos, answers.itertuples(), strict=True):
-        said = None if pd.isna(row.answer) else row.answer
+        answer = None if pd.isna(row.answer) else row.answer
         examples.append(
             {
                 "name": photo_name(species, number),
                 "truth": species.name,
-                "answer": said,
+                "answer": answer,
                 "rank": row.rank,
                 "confidence": row.confidence,
-                "right": said is None or said in species.path,
+                "right": answer is None or answer in species.path,
             }
         )
     outcome = Counter(

@@ -107,7 +107,7 @@ def encoded(
     cache: Path | None = None,
     progress: Callable[[str, int], object] | None = None,
 ) -> Given:
-    """The samples with their features; photos that cannot be read are left out, and told."""
+    """The samples with their features; photos that cannot be read are left out, and a note says so."""
     assert given.items is not None
     h = given.hierarchy
     names = list(given.names)

@@ -49,13 +49,13 @@ def drawn_examples(given: Given, rows: IntArray, decided: Decisions, seed: int) 
     ranks = [rank_of[i] for i in chosen]
     examples = []
     for i, rank in zip(chosen, ranks, strict=True):
-        said = None if rank is None else h.names[int(answer[i])]
+        name = None if rank is None else h.names[int(answer[i])]
         example = {
             "name": str(given.names[int(rows[i])]),
             "truth": h.names[int(truth[i])],
-            "answer": said,
+            "answer": name,
             "rank": rank,
-            "confidence": None if said is None else float(decided.probabilities[i]),
+            "confidence": None if name is None else float(decided.probabilities[i]),
             "right": bool(right[i]),
             "path": _path(h, int(truth[i])),
         }

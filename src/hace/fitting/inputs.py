@@ -1,7 +1,7 @@
 """What is this data: one table of kinds, each with how it looks and how it is read into :class:`Given`.
 
-A caller may say what columns mean (:class:`Columns`). What they leave open is taken from names and contents, and told in the
-notes; what names and contents leave open is asked in one message that names the option.
+A caller may say what columns mean (:class:`Columns`). What they leave open is taken from names and contents, and listed in
+the notes; what names and contents leave open is asked in one message that names the option.
 """
 
 from __future__ import annotations
@@ -211,39 +211,34 @@ def _labelled(given: Given) -> Given:
         )
         given = given.rows(labelled)
     if given.x is not None:
-        check_finite(given)
+        check_finite(given.x, given.names, given.features)
     return replace(given, notes=tuple(notes))
 
 
-def check_finite(given: Given) -> None:
-    """Refuse features that are NaN or infinite."""
-    x = given.x.data if hasattr(given.x, "tocsr") else given.x
+def check_finite(x: Any, names: Sequence[str], features: Sequence[str] | None) -> None:
+    """Refuse features (M, d) that are NaN or infinite; messages name a sample and, where they have names, a feature."""
     if isinstance(x, RowsOnDisk):
-        _check_finite_rows(given)
+        for first in range(0, len(names), _AT_ONCE):
+            part = slice(first, first + _AT_ONCE)
+            check_finite(np.asarray(x[part]), names[part], features)
         return
-    if not x.size or np.isfinite(x.sum(dtype=np.float64)):
+    values = x.data if hasattr(x, "tocsr") else x
+    if not values.size or np.isfinite(values.sum(dtype=np.float64)):
         return
-    bad = ~np.isfinite(x) if x.ndim == 1 else ~np.isfinite(x).all(axis=1)
+    if values.ndim == 1:
+        if not np.isfinite(values).all():
+            raise DataError("Features must be finite. Some are NaN or infinite. Drop or fill them.")
+        return
+    bad = ~np.isfinite(values).all(axis=1)
     if not bad.any():
         return
-    if x.ndim == 1:
-        raise DataError("Features must be finite. Some are NaN or infinite. Drop or fill them.")
     row = int(np.flatnonzero(bad)[0])
-    column = int(np.flatnonzero(~np.isfinite(x[row]))[0])
-    what = f"column {column}" if given.features is None else repr(str(given.features[column]))
+    column = int(np.flatnonzero(~np.isfinite(values[row]))[0])
+    what = f"column {column}" if features is None else repr(str(features[column]))
     raise DataError(
-        f"Features must be finite. {int(bad.sum()):,} of {len(x):,} samples hold NaN or infinite values; the first is "
-        f"{given.names[row]}, in {what}. Fill or drop them."
+        f"Features must be finite. {int(bad.sum()):,} of {len(values):,} samples hold NaN or infinite values; the first is "
+        f"{names[row]}, in {what}. Fill or drop them."
     )
-
-
-def _check_finite_rows(given: Given) -> None:
-    """The same for rows on disk, a part at a time."""
-    for first in range(0, len(given), _AT_ONCE):
-        part = slice(first, first + _AT_ONCE)
-        check_finite(
-            replace(given, x=np.asarray(given.x[part]), names=given.names[part], nodes=given.nodes[part])
-        )
 
 
 # --- arrays

@@ -19,7 +19,6 @@ from hace.fitting import tables
 from hace.fitting.encoding import Encoder
 from hace.fitting.inputs import (
     Columns,
-    Given,
     check_finite,
     column_of,
     frame_of,
@@ -30,7 +29,6 @@ from hace.fitting.inputs import (
     numbered,
     read,
 )
-from hace.hierarchy import Hierarchy
 from hace.lab.serve.inputs import FeatureRows, ImageList
 from hace.lab.serve.predictor import ExportedPredictor, Predictor
 
@@ -104,8 +102,7 @@ def read_unlabelled(data: Any, wanted: Sequence[str] | None, layer: str | None =
         if x.ndim != 2 or x.dtype.kind not in "biuf":
             raise DataError(f"New data must be numbers (M, d). Got {x.dtype} {x.shape}.")
         samples = Unlabelled(x, numbered(x.shape[0]))
-    none = np.zeros(len(samples.names), dtype=np.int64)
-    check_finite(Given("new", samples.x, none, Hierarchy.flat(["a", "b"]), samples.names, samples.features))
+    check_finite(samples.x, samples.names, samples.features)
     return samples
 
 

@@ -77,11 +77,11 @@ def ask_about_new(
         except DataError:  # without those classes, too few samples or groups are left for this guarantee
             continue
         depth = np.append(listed.hierarchy.depths, 0)[answer]
-        said = (answer >= 0) & (depth > 0)
-        true = said & is_above(listed.hierarchy, answer, truth)
+        answers = (answer >= 0) & (depth > 0)
+        true = answers & is_above(listed.hierarchy, answer, truth)
         counts["group"] += int(true.sum())
-        counts["wrong"] += int((said & ~true).sum())
-        counts["nothing"] += int((~said).sum())
+        counts["wrong"] += int((answers & ~true).sum())
+        counts["nothing"] += int((~answers).sum())
         classes += len(gone)
     total = sum(counts.values())
     if not total:

@@ -69,10 +69,10 @@ def page_of(model: Model, framing: Framing | None = None) -> str:
 
 def _unsaid(findings: Findings, framing: Framing) -> list[Answer]:
     """The questions that no section of the page has answered."""
-    said = {findings.specific.word} if findings.curve else set()
+    shown = {findings.specific.word} if findings.curve else set()
     if framing.strangers and findings.new is not None:
-        said.add(findings.something_new.word)
-    return [answer for answer in findings.answers if answer.word not in said]
+        shown.add(findings.something_new.word)
+    return [answer for answer in findings.answers if answer.word not in shown]
 
 
 def _drawn(model: Model) -> dict[str, Any]:
@@ -100,9 +100,9 @@ def _mistakes(truth: np.ndarray, answer: np.ndarray) -> dict[int, list[list[int]
     wrong = truth != answer
     pairs, counts = np.unique(np.stack([truth[wrong], answer[wrong]], axis=1), axis=0, return_counts=True)
     mistakes: dict[int, list[list[int]]] = {}
-    for (true, said), count in sorted(
+    for (true, given), count in sorted(
         zip(pairs.tolist(), counts.tolist(), strict=True), key=lambda row: -row[1]
     ):
         if len(mistakes.setdefault(true, [])) < 3:
-            mistakes[true].append([said, count])
+            mistakes[true].append([given, count])
     return mistakes

@@ -55,11 +55,11 @@ class PlaceOfUse:
     def notes(self) -> tuple[str, ...]:
         """What was done, in sentences."""
         if self.limit is None:
-            said = "the plain split stands for them as well as any"
+            verdict = "the plain split stands for them as well as any"
             if self.before > ALARM:
-                said = "no split by likeness comes nearer: label some samples from there to calibrate"
+                verdict = "no split by likeness comes nearer: label some samples from there to calibrate"
             return (
-                f"Held-out and new samples differ by {self.before:.2f} in similarity to training; {said}.",
+                f"Held-out and new samples differ by {self.before:.2f} in similarity to training; {verdict}.",
             )
         return (
             f"Samples of a label with a cosine above {self.limit:g} were kept together: held-out and new samples differ by "

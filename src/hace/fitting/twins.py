@@ -204,16 +204,16 @@ def _copies_in_training(split: Any, place: IntArray) -> list[str]:
         return []
     names = np.array([split_name(str(name)) for name in split])
     trained = np.isin(place, place[names == TRAIN])
-    said = []
+    notes = []
     for part in (CALIBRATION, TEST):
         own = names == part
         twins = int((own & trained).sum())
         if twins:
             what = "guarantees flatter" if part == CALIBRATION else "accuracy flatters"
-            said.append(
+            notes.append(
                 f"{twins:,} of your {own.sum():,} {part} samples have one in training, so {what} the model"
             )
-    return said
+    return notes
 
 
 def _two_labels(given: Given, place: IntArray) -> list[str]:

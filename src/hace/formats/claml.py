@@ -21,8 +21,8 @@ def parse_claml(source: SourceText, *, language: str = "en") -> Draft:
     source.problems.raise_any()
     draft = Draft(nodes=list(reading.parents), flat=True)
     for code, names in reading.names.items():
-        said = [" ".join(name.split()) for name in (names.get(language), *names.values()) if name]
-        draft.names[code] = next(filter(None, said), code)
+        texts = [" ".join(name.split()) for name in (names.get(language), *names.values()) if name]
+        draft.names[code] = next(filter(None, texts), code)
     missing = []
     for code, above in reading.parents.items():
         known = [parent for parent in above if parent in reading.parents and parent != code]

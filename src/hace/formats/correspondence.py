@@ -61,11 +61,11 @@ def _has_arrows(path: str | Path) -> bool:
 def _lines(path: str | Path) -> Iterable[tuple[str, str]]:
     """Pairs from lines "→ old" and "⇒ new"."""
     lines = [line.strip() for line in read_text(path).splitlines()]
-    said = [(_ARROWS.get(line[0], ""), line[1:].strip()) for line in lines if line and line[0] != "#"]
-    if {key for key, _ in said} != {"old", "new"} or said[0][0] != "old":
+    entries = [(_ARROWS.get(line[0], ""), line[1:].strip()) for line in lines if line and line[0] != "#"]
+    if {key for key, _ in entries} != {"old", "new"} or entries[0][0] != "old":
         raise FormatError(f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got others.')
     old = ""
-    for key, name in said:
+    for key, name in entries:
         old = name if key == "old" else old
         yield old, "" if key == "old" else name
 
@@ -81,7 +81,7 @@ def _rows(path: str | Path, suffix: str, columns: tuple[str, str] | None) -> Ite
     rows = csv_rows(text, str(path), delimiter)
     above = list(islice(rows, _ROWS_ABOVE))
     for position, (_, cells) in enumerate(above):
-        places = _named(cells, columns) if columns is not None else _found(cells)
+        places = _named(cells, columns) if columns is not None else _columns_by_name(cells)
         if places is not None:
             old, new = places
             for _, row in [*above[position + 1 :], *rows]:
@@ -111,7 +111,7 @@ def _named(cells: Sequence[str], columns: tuple[str, str]) -> tuple[int, int] | 
     return (plain.index(columns[0]), plain.index(columns[1])) if set(columns) <= set(plain) else None
 
 
-def _found(cells: Sequence[str]) -> tuple[int, int] | None:
+def _columns_by_name(cells: Sequence[str]) -> tuple[int, int] | None:
     """The columns of old and new codes, by their names; None if this row names no such pair."""
     plain = [re.sub(r"[\W_]+", " ", cell).strip().casefold() for cell in cells]
     if "old" in plain and "new" in plain:

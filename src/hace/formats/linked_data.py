@@ -137,9 +137,9 @@ def _graph(source: SourceText) -> Concepts:
             warnings.simplefilter("ignore")  # of rdflib about itself
             graph.parse(data=source.text, format=syntax)
     except Exception as error:  # parsers raise whatever they like about broken text
-        said = " ".join(str(error).split())[:200]
+        reason = " ".join(str(error).split())[:200]
         raise FormatError(
-            f"{source.name}: not {'RDF/XML' if is_xml else 'JSON-LD' if is_json else 'Turtle'} ({said})."
+            f"{source.name}: not {'RDF/XML' if is_xml else 'JSON-LD' if is_json else 'Turtle'} ({reason})."
         ) from error
     return _concepts_of(graph, rdflib)
 

@@ -579,8 +579,8 @@ def _obographs(source: SourceText, graphs: list[Any], relations: Sequence[str]) 
         name = node.get("lbl")
         meta = node.get("meta")
         about: Any = meta if isinstance(meta, dict) else {}
-        said = [v for v in about.get("basicPropertyValues", ()) if isinstance(v, dict)]
-        values = [(str(v.get("pred")), v["val"]) for v in said if isinstance(v.get("val"), str)]
+        properties = [v for v in about.get("basicPropertyValues", ()) if isinstance(v, dict)]
+        values = [(str(v.get("pred")), v["val"]) for v in properties if isinstance(v.get("val"), str)]
         if about.get("deprecated") is True:
             obsolete[id] = next((curie(v) for pred, v in values if pred.endswith("IAO_0100001")), "")
             continue

@@ -201,9 +201,9 @@ def _check_one_name_each(id_of: Mapping[str, str]) -> None:
 
 def match_line(h: Hierarchy, match: Match) -> str:
     """A sentence about a name that was not matched."""
-    said = [f"{h.name(id)} [{id}]" if h.name(id) != id else id for id in match.candidates]
+    candidates = [f"{h.name(id)} [{id}]" if h.name(id) != id else id for id in match.candidates]
     what = "means several nodes" if match.how == "ambiguous" else "is not in the taxonomy"
-    return f"{match.name!r} {what}" + (f": {'; '.join(said)}" if said else "") + "."
+    return f"{match.name!r} {what}" + (f": {'; '.join(candidates)}" if candidates else "") + "."
 
 
 def with_synonyms(h: Hierarchy, more: Mapping[str, str]) -> Hierarchy:
@@ -336,7 +336,7 @@ def migration(old: Hierarchy, new: Hierarchy, mapping: Mapping[Any, Any], strict
     if problems:
         raise HierarchyError(problems)
     _place_groups_by_children(old, new, [v for v in missing if old.labels[v] < 0], places, cases)
-    _tell_merged_and_split(old, new, places, cases)
+    _mark_merged_and_split(old, new, places, cases)
     return Migration(old, new, places, tuple(cases))
 
 
@@ -403,7 +403,7 @@ def _place_groups_by_children(
             cases[v] = "renamed" if places[v] >= 0 else "dropped"
 
 
-def _tell_merged_and_split(old: Hierarchy, new: Hierarchy, places: IntArray, cases: list[str]) -> None:
+def _mark_merged_and_split(old: Hierarchy, new: Hierarchy, places: IntArray, cases: list[str]) -> None:
     """A class whose new node is a group now was split; classes that share a new node were merged."""
     classes = old.leaf_nodes.tolist()
     sharing = Counter(places[v] for v in classes if cases[v] != "split")

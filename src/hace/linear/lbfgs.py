@@ -116,15 +116,7 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
         now.steps += 1
         objective.measures = now.steps in _REFRESH or now.steps % _REFRESH[-1] == 0
         slack = rounding * max(1.0, abs(now.value))
-        step = 1.0
-        while True:
-            point = now.point + step * direction
-            value, gradient = objective(point)
-            if value <= now.value + 1e-4 * step * slope + slack or not 1e-3 * slack < -step * slope < np.inf:
-                break
-            bend = 2 * (value - now.value - step * slope)
-            best = -slope * step / bend if np.isfinite(bend) and bend > 0 else 0.1
-            step *= min(0.5, max(0.1, best))
+        point, value, gradient = _line_search(objective, now, direction, slope, slack)
         if objective.measures:
             precondition = objective.preconditioner()
         moved = point - now.point
@@ -138,6 +130,24 @@ def _minimise(objective: _Objective, point: Tensor, tolerance: float, max_iter: 
         now.gradient = gradient
     now.steepest = objective.steepest(now.gradient)
     return now
+
+
+def _line_search(
+    objective: _Objective, now: _Minimum, direction: Tensor, slope: float, slack: float
+) -> tuple[Tensor, float, Tensor]:
+    """The first point along the direction that gains enough, its value and gradient; ``slack``: what rounding may be."""
+    step = 1.0
+    while True:
+        point = now.point + step * direction
+        value, gradient = objective(point)
+        gains_enough = value <= now.value + 1e-4 * step * slope + slack  # Armijo's rule
+        too_short_to_measure = not 1e-3 * slack < -step * slope < np.inf
+        if gains_enough or too_short_to_measure:
+            return point, value, gradient
+        # The parabola through both values and the slope has its minimum at this share of the step.
+        bend = 2 * (value - now.value - step * slope)
+        share = -slope * step / bend if np.isfinite(bend) and bend > 0 else 0.1
+        step *= min(0.5, max(0.1, share))
 
 
 def _direction(gradient: Tensor, pairs: deque, precondition: Callable[[Tensor], Tensor]) -> Tensor:

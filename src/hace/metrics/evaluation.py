@@ -267,8 +267,8 @@ class Evaluation:
         about = [", ".join(f"{key} {value}" for key, value in self.about.items())] if self.about else []
         lines += ["", *about, self._table()]
         for model in models:
-            said = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
-            lines += ["", f"{model.name}, over classes: {said}", *slice_lines(model.slices)]
+            scores = ", ".join(f"{name} {value:.4f}" for name, value in model.class_scores.items())
+            lines += ["", f"{model.name}, over classes: {scores}", *slice_lines(model.slices)]
         if self.guarantee is not None:
             measured = self.guarantee_measured()
             lines += [

@@ -75,10 +75,10 @@ def guarantee_outcome(
     low, high, most, once = (
         f"{x:.3g}" if about_distance else f"{x:.1%}" for x in (judged.low, judged.high, allowed, judged.once)
     )
-    said = f"The guarantee was {outcome}: {judged.what}, 95% interval {low} to {high}; guaranteed: at most {most}"
+    sentence = f"The guarantee was {outcome}: {judged.what}, 95% interval {low} to {high}; guaranteed: at most {most}"
     if allowed < judged.low <= judged.once:
-        said += f", on average over calibrations; one on {judged.units} may have up to {once}"
-    return f"{said}."
+        sentence += f", on average over calibrations; one on {judged.units} may have up to {once}"
+    return f"{sentence}."
 
 
 def losses_of(

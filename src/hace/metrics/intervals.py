@@ -301,9 +301,33 @@ def _crossed(columns: Iterable[np.ndarray], freedom: float | None = None) -> Int
 
     Seeds come one by one and stay in the processor's cache: of their deviations from the row means, sums and squares suffice.
     """
+    means, total, squares = _sums_of_seeds(columns)
+    if not means:
+        return Interval(math.nan, math.nan, math.nan)
+    seeds = len(means)
+    number = len(total)
+    value = float(np.mean(means))
+    a = float(np.var(means, ddof=1)) / seeds if seeds > 1 else 0.0
+    if number == 1:
+        if seeds == 1:
+            return Interval(value, math.nan, math.nan)
+        return _student(value, math.sqrt(a), seeds - 1.0)
+    deviations = total / seeds
+    b = float(deviations.var(ddof=1)) / number
+    e = 0.0
+    if seeds > 1:
+        # Squares of what neither the seed nor the sample explains.
+        rest = max(squares - seeds * float(deviations @ deviations), 0.0)
+        e = rest / ((seeds - 1) * (number - 1) * seeds * number)
+    return _over(value, Spread(a, b, e, seeds, number - 1.0 if freedom is None else freedom))
+
+
+def _sums_of_seeds(columns: Iterable[np.ndarray]) -> tuple[list[float], np.ndarray, float]:
+    """Means of the seeds that have one; the sum over seeds of deviations from these (M,); and the sum of all their squares."""
     means: list[float] = []
     total: np.ndarray = np.zeros((), dtype=np.int32)
-    squares = shift = 0.0
+    shift = 0.0  # what the whole numbers in `total` are above their deviations
+    squares = 0.0
     for values in columns:
         if values.dtype == np.int8:  # yes and no, or their difference
             counted = np.count_nonzero(values)
@@ -318,23 +342,7 @@ def _crossed(columns: Iterable[np.ndarray], freedom: float | None = None) -> Int
             squares += float(values @ values)
         means.append(mean)
         total = total + values
-    if not means:
-        return Interval(math.nan, math.nan, math.nan)
-    seeds = len(means)
-    number = len(total)
-    value = float(np.mean(means))
-    a = float(np.var(means, ddof=1)) / seeds if seeds > 1 else 0.0
-    if number == 1:
-        if seeds == 1:
-            return Interval(value, math.nan, math.nan)
-        return _student(value, math.sqrt(a), seeds - 1.0)
-    deviations = (total - shift) / seeds
-    b = float(deviations.var(ddof=1)) / number
-    e = 0.0
-    if seeds > 1:
-        rest = max(squares - seeds * float(deviations @ deviations), 0.0)
-        e = rest / ((seeds - 1) * (number - 1) * seeds * number)
-    return _over(value, Spread(a, b, e, seeds, number - 1.0 if freedom is None else freedom))
+    return means, total - shift, squares
 
 
 def _over(mean: float, spread: Spread) -> Interval:

@@ -103,9 +103,9 @@ class PaperTable:
         for name, value in key.items() if not cells else ():
             known = dict.fromkeys(str(getattr(cell, name)) for cell in self.cells)
             remedy += "" if str(value) in known else f" For {name} it has {', '.join(known)}."
-        said = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
+        asked = ", ".join(f"{name}={value!r}" for name, value in key.items()) or "no key"
         raise ConfigError(
-            f"{said} must name one cell of the table {self.id!r}. Got {len(cells)} cells.{remedy}"
+            f"{asked} must name one cell of the table {self.id!r}. Got {len(cells)} cells.{remedy}"
         )
 
     def value(self, **key: str | float | None) -> float:

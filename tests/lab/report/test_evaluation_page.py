@@ -18,7 +18,7 @@ from tests.report_studies import ANIMALS, animals
 pytest.importorskip("matplotlib")
 
 from hace.lab.report.evaluation_figures import evaluation_figures
-from hace.lab.report.evaluation_page import _sunburst, evaluation_page
+from hace.lab.report.evaluation_page import evaluation_page, sunburst_of
 
 
 def scored(gain: float, seed: int = 0, rows: int = 90) -> tuple[np.ndarray, np.ndarray]:
@@ -146,6 +146,6 @@ def test_a_dag_counts_a_class_below_each_of_its_parents() -> None:
     h = Hierarchy.from_edges([("pet", "cat"), ("pet", "dog"), ("guard", "dog"), ("guard", "goose")])
     answers = [h.label(name) for name in ("dog", "dog", "goose", "cat")]
     truth = np.array([h.label(name) for name in ("dog", "dog", "dog", "cat")])
-    drawn = _sunburst([("mine", evaluate(10 * np.eye(3)[answers], truth, h))])
+    drawn = sunburst_of([("mine", evaluate(10 * np.eye(3)[answers], truth, h))])
     results = {v: (drawn["samples"][i], drawn["methods"]["mine"]["right"][i]) for i, v in enumerate(h.nodes)}
     assert results == {"pet": (4, 3), "guard": (3, 3), "cat": (1, 1), "dog": (3, 2), "goose": (0, 0)}

@@ -205,9 +205,9 @@ def test_a_damaged_run_is_reported_and_made_again_with_the_same_bytes(tmp_path: 
     assert message in said[0]
     assert read_run(good).status == "finished"
     if name in UNREADABLE:
-        with pytest.raises(FormatError) as told:
+        with pytest.raises(FormatError) as error:
             read_run(bad)
-        assert message in str(told.value)
+        assert message in str(error.value)
     with start_run(bad, CONFIG, DATA, H) as writer:
         assert message in writer.damage
         assert writer.run.status == "unfinished"

@@ -47,10 +47,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
         hierarchy=str(folder / "tree.csv"),
         options={"label_kind": "index"},
     )
-    (found,) = probe(
+    (run,) = probe(
         [ProbeConfig(data=data, loss=LossConfig("hace"), epochs=5, validation=0.3)], folder / "runs"
     )
-    return found
+    return run
 
 
 def _edges() -> list[tuple[str, str]]:
@@ -168,9 +168,9 @@ def test_a_guarantee_within_a_region_and_with_a_prior(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="with the subset that it was calibrated with"):
         calibration.check_use(None, None, None, "again")
     inside = np.isin(y, [TREE.leaves.index(name) for name in dogs])
-    kept = [TREE.leaves.index(name) for name in dogs]
+    columns = [TREE.leaves.index(name) for name in dogs]
     bare = np.full_like(z, -np.inf)
-    bare[:, kept] = z[:, kept]
+    bare[:, columns] = z[:, columns]
     slow = guaranteed_threshold(bare[inside], y[inside], TREE, 0.9)
     assert calibration.thresholds[0].threshold == pytest.approx(slow.threshold)
     prior = {"dog": 4.0, "husky": 1.0}

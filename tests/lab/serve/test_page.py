@@ -318,14 +318,14 @@ def test_guarantees_about_a_region_hold_for_this_region_alone(
     other.calibration = replace(other.calibration, subset=("owl", "heron"))
     opened(browser, serve(make_app(other, samples=demo[1])))
     slide(browser, 90)
-    kept = other.calibration.threshold_for(0.9).guarantee
+    guarantee = other.calibration.threshold_for(0.9).guarantee
     assert "7 of 65 classes" in text(browser, "regionSaid")
-    assert text(browser, "guarantee") == kept
+    assert text(browser, "guarantee") == guarantee
     enter = "const r = document.getElementById('region'); r.value = arguments[0]; r.dispatchEvent(new Event('input'))"
     for lines, said in (
         ("owl", "No guarantee: it would be about answers among the classes of the calibration."),
         ("", "No guarantee: it would be about answers among the classes of the calibration."),
-        ("heron\nowl", kept),
+        ("heron\nowl", guarantee),
     ):
         browser.execute_script(enter, lines)
         assert text(browser, "guarantee").startswith(said)

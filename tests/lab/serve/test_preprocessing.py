@@ -9,7 +9,7 @@ import pytest
 from PIL import Image, ImageOps
 
 from hace.data.batches import Preprocessing
-from hace.lab.serve.export import _view, image_view
+from hace.lab.serve.export import image_view, view_document
 
 FILTERS = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}
 
@@ -35,7 +35,7 @@ def by_pillow(image: Image.Image, view: dict[str, Any]) -> np.ndarray:
 def test_pillow_torchvision_and_the_document_agree(shape: tuple[int, int], interpolation: str) -> None:
     pixels = np.random.default_rng(sum(shape)).integers(0, 256, (*shape, 3), dtype=np.uint8)
     seen = Preprocessing(28, 32)
-    view = _view(seen.resize, seen.size, interpolation, seen.mean, seen.std)
+    view = view_document(seen.resize, seen.size, interpolation, seen.mean, seen.std)
     for turn in (1, 6):
         image = Image.fromarray(pixels)
         image.getexif()[0x0112] = turn

@@ -27,10 +27,12 @@ from tests.train_cases import tiny
 
 
 class Clock:
-    """A clock that only sleeping moves; `wake` is called after each sleep."""
+    """A clock that only sleeping moves; `after` is called after each sleep, with their number."""
 
-    def __init__(self, wake: Callable[[int], None] = lambda count: None) -> None:
-        self.now, self.sleeps, self._wake = 0.0, [], wake
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.sleeps: list[float] = []
+        self.after: Callable[[int], object] = lambda count: None
 
     def monotonic(self) -> float:
         return self.now
@@ -38,7 +40,15 @@ class Clock:
     def sleep(self, seconds: float) -> None:
         self.now += seconds
         self.sleeps.append(seconds)
-        self._wake(len(self.sleeps))
+        self.after(len(self.sleeps))
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """The clock of the scheduler."""
+    clock = Clock()
+    monkeypatch.setattr("hace.lab.study.scheduler.time", clock)
+    return clock
 
 
 class ScriptedExecutor(Executor):
@@ -85,11 +95,8 @@ def statuses(folder: Path) -> list[str]:
     return [record.status for record in read_study(folder / "study").records()]
 
 
-def test_a_run_with_attempts_left_is_to_be_retried_not_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    clock, seen = Clock(), []
-    monkeypatch.setattr("hace.lab.study.scheduler.time", clock)
+def test_a_run_with_attempts_left_is_to_be_retried_not_failed(tmp_path: Path, clock: Clock) -> None:
+    seen = []
 
     def answer(job: Job) -> dict[str, str]:
         seen.append(statuses(tmp_path))
@@ -106,23 +113,21 @@ def test_a_run_with_attempts_left_is_to_be_retried_not_failed(
     assert any(note.startswith("attempt 1 failed, will be tried again: synthetic") for note in tally.notes)
 
 
-def test_a_busy_run_is_waited_for_without_a_job(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_run_is_waited_for_without_a_job(tmp_path: Path, clock: Clock) -> None:
     """A job that only finds its run busy costs a cluster a place in the queue."""
     scheduler = probes(tmp_path, retries=0)
     held = scheduler.study.runs / scheduler.ready[0]
     held.mkdir(parents=True)
     with ExitStack() as stack:
         stack.enter_context(only_process(held))
-        clock = Clock(lambda count: stack.close() if count == 3 else None)
-        monkeypatch.setattr("hace.lab.study.scheduler.time", clock)
+        clock.after = lambda count: stack.close() if count == 3 else None
         tally = scheduler.run(InProcess())
     assert clock.sleeps == [2.0, 4.0, 8.0]
     assert (tally.done, tally.failed) == (3, 0)
     assert tally.notes[0].startswith("waiting: Another process is at work in")
 
 
-def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
+def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, clock: Clock) -> None:
     saved = iter([4, 9, 9])  # the third job gets no further than the second
 
     def answer(job: Job) -> dict[str, str]:
@@ -144,11 +149,7 @@ def test_a_lost_job_counts_unless_it_saved_something(tmp_path: Path, monkeypatch
     )
 
 
-def test_runs_that_were_lost_together_are_tried_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
-
+def test_runs_that_were_lost_together_are_tried_alone(tmp_path: Path, clock: Clock) -> None:
     def answer(job: Job) -> dict[str, str]:
         raise HaceError("its process was ended by SIGKILL.")
 
@@ -187,8 +188,7 @@ def test_a_refused_job_waits_for_the_others(tmp_path: Path) -> None:
     assert "waiting until another job has ended: too many jobs in the queue" in tally.notes
 
 
-def test_jobs_that_are_always_refused_are_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hace.lab.study.scheduler.time", Clock())
+def test_jobs_that_are_always_refused_are_reported(tmp_path: Path, clock: Clock) -> None:
     pool = ProcessPoolExecutor(1)
     pool.shutdown()
     tally = probes(tmp_path).run(pool)

@@ -494,9 +494,9 @@ def test_the_datas_own_validation_split_chooses(tmp_path: Path, capsys: pytest.C
     study = read_study(tmp_path / "study")
     records = study.records()
     *searches, final = records
-    kept = int((arrays["split"] == "train").sum())
+    samples = int((arrays["split"] == "train").sum())
     assert [r.run.config.validation for r in searches if r.run] == ["split", "split"]
-    assert [r.run.result["train"]["samples"] for r in searches if r.run] == [kept, kept]  # type: ignore[index]
+    assert [r.run.result["train"]["samples"] for r in searches if r.run] == [samples, samples]  # type: ignore[index]
     assert final.run is not None
     assert final.run.config.validation == 0
     assert "Rates chosen on the data's own validation split." in report_text(records)

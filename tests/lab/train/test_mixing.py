@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hace import HACELoss, Hierarchy
-from hace.lab.train.loop import _mixing
+from hace.lab.train.loop import batch_mixer
 from tests.train_cases import tiny
 
 HEIGHT, WIDTH, CLASSES = 6, 8, 5
@@ -29,7 +29,7 @@ def batch(size: int = 7) -> tuple[torch.Tensor, torch.Tensor]:
 
 def mixed(seed: int, images: torch.Tensor, labels: torch.Tensor, num_labels: int, **alphas: Any) -> Any:
     torch.manual_seed(seed)
-    return _mixing(tiny(**alphas), num_labels)(images, labels)
+    return batch_mixer(tiny(**alphas), num_labels)(images, labels)
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -18,7 +18,7 @@ from hace.files.writing import only_process
 from hace.lab.runs.config import DataConfig, TrainConfig
 from hace.lab.runs.process import Stopped
 from hace.lab.train.loop import Training
-from hace.lab.train.train import _own_random_numbers, train
+from hace.lab.train.train import own_random_numbers, train
 from tests.train_cases import arguments, end_state, tiny
 
 CAREFUL = tiny(checkpoint_steps=1, epochs=3)  # nine steps
@@ -260,7 +260,7 @@ def test_weights_to_start_from_that_are_gone(tmp_path: Path) -> None:
 def test_the_libraries_settings_stay_but_for_two() -> None:
     cudnn = torch.backends.cudnn
     before = cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32
-    with _own_random_numbers(torch.device("cpu")):
+    with own_random_numbers(torch.device("cpu")):
         assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic) == (before[0], False, True)
     assert (cudnn.enabled, cudnn.benchmark, cudnn.deterministic, cudnn.allow_tf32) == before
     assert before[0]

@@ -46,9 +46,9 @@ def guarantee_alarm(results: Results, condition: Condition, method: str) -> str:
     accuracy = metric_values(own, TOP1).dropna()
     try:
         known = final["run"].predictions()
-    except HaceError:  # told where intervals are missing
+    except HaceError:  # reported where intervals are missing
         return ""
-    if accuracy.empty or "group" in known:  # searches do not tell their groups
+    if accuracy.empty or "group" in known:  # runs of a search do not record their groups
         return ""
     held_out = int(own.loc[accuracy.idxmax(), "samples"])
     on_held_out = right_share(np.arange(held_out) < round(accuracy.max() * held_out))

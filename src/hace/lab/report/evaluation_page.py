@@ -145,7 +145,7 @@ def evaluation_page(evaluation: Evaluation, figures: _Figures) -> str:
         Section("explore", "Explore the hierarchy", ()),
         Section("reading", "How to read this page", (WORDS["reading_evaluation"],), folded=True),
     ]
-    document.drawings = [_sunburst(models)]
+    document.drawings = [sunburst_of(models)]
     compared = (names[0], names[1] if len(names) > 1 else "")
     return to_page(document, compared, environment.config()["hace"])
 
@@ -364,7 +364,7 @@ def comparison_table(names: Sequence[str], differences: Mapping[MetricKey, Diffe
     return Table("comparison", "All metrics", frame, stub=2, remarks=(remark,), rules=tuple(starts))
 
 
-def _sunburst(models: _Models) -> dict[str, Any]:
+def sunburst_of(models: _Models) -> dict[str, Any]:
     """What the drawing shows."""
     h = models[0][1].hierarchy
     truth = models[0][1].samples.truth

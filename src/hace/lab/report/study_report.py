@@ -188,7 +188,7 @@ def _together(results: Results) -> list[Any]:
         frame = results.against_reference(protocol)
         wins = tally(frame["difference"][frame["first"] == first].tolist())
         if wins is not None and wins.of > 1:
-            said = say(
+            sentence = say(
                 "together",
                 protocol=PROTOCOLS[protocol],
                 first=method_title(first),
@@ -197,7 +197,7 @@ def _together(results: Results) -> list[Any]:
                 of=wins.of,
                 mean=f"{100 * wins.mean:+.1f}",
             )
-            blocks += [said, against_table(results, protocol)]
+            blocks += [sentence, against_table(results, protocol)]
     return [block for block in blocks if block is not None]
 
 

@@ -141,7 +141,7 @@ def _parts(
     if run.config.kind == "train":
         trained = load_trained(run)
         seen = trained.preprocessing
-        view = _view(seen.resize, seen.size, "bilinear", seen.mean, seen.std)
+        view = view_document(seen.resize, seen.size, "bilinear", seen.mean, seen.std)
         return trained.model.float(), trained.loss, view, {"kind": "train", "model": trained.config.model}
     head = load_probe(run)
     made: dict[str, Any] = {"kind": "probe", "model": None, "scaling": head.scaling.how}
@@ -163,10 +163,11 @@ def view_of(backbone: Backbone) -> dict[str, Any]:
     size = seen["input_size"][1]
     if seen["crop_mode"] != "center" or size != seen["input_size"][2]:
         raise ConfigError(f"{backbone.name} must see a resized square cut from the middle. Got {seen}.")
-    return _view(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
+    return view_document(int(size / seen["crop_pct"]), size, seen["interpolation"], seen["mean"], seen["std"])
 
 
-def _view(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
+def view_document(resize: int, size: int, interpolation: str, mean: Any, std: Any) -> dict[str, Any]:
+    """How a photo becomes an input, as an export's document has it: in words, and the numbers in them."""
     steps = (
         "turn as EXIF says; RGB; resize with Pillow's filter so that the shorter side is `resize` and the longer one "
         "int(resize * longer / shorter); cut size x size with its left edge at round((width - size) / 2) and its top edge at "

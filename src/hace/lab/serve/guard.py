@@ -89,7 +89,7 @@ class Guard:
 
     @property
     def too_large(self) -> str:
-        """What a body beyond the limit is told."""
+        """The message about a body beyond the limit."""
         return f"The body must have at most {self.limits.megabytes:g} MB."
 
     def admit(self, count: int) -> None:

@@ -209,8 +209,8 @@ class _Answering:
         if kind not in self.kinds:
             raise HTTPException(422, f"The model takes {' or '.join(self.kinds)}. Got {kind}.")
         if not 1 <= len(given) <= self._limits.samples:
-            said = f"A request must have 1 to {self._limits.samples} samples. Got {len(given):,}."
-            raise HTTPException(413 if given else 422, said)
+            rule = f"A request must have 1 to {self._limits.samples} samples. Got {len(given):,}."
+            raise HTTPException(413 if given else 422, rule)
         question = options.question()
         self._batcher.check(question)
         with self._batcher.room_for(len(given)):

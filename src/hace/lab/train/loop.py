@@ -198,7 +198,7 @@ class Training:
         self.log: list[Mapping[str, Any]] = []
         self._pending: list[Tensor] = []  # (3,) for each step that was not looked at: loss, correct, counted
         self._clock = time.monotonic()
-        self._mix = _mixing(config, loss.num_labels)
+        self._mix = batch_mixer(config, loss.num_labels)
 
     @property
     def result(self) -> nn.Module:
@@ -457,7 +457,7 @@ def update_average(average: nn.Module, model: nn.Module, decay: float, step: int
         mine.copy_(its)
 
 
-def _mixing(config: TrainConfig, num_labels: int) -> Any:
+def batch_mixer(config: TrainConfig, num_labels: int) -> Any:
     """Mixup, CutMix, or one of them by chance for each batch: soft targets over the labels, which every loss takes."""
     if not (config.mixup_alpha or config.cutmix_alpha):
         return lambda x, y: (x, y)

@@ -141,7 +141,7 @@ def _train_together(
         if finished:
             log.tidy()
         else:
-            stack.enter_context(_own_random_numbers(group.device))
+            stack.enter_context(own_random_numbers(group.device))
             loss = config.loss.build(task.tree, task.labels).to(group.device)
             training = Training(config, task, view, group, loss)
             _restore(training, log, resume)
@@ -271,7 +271,7 @@ def _finish(training: Training, log: RunLog, stop: SignalFlag) -> None:
 
 
 @contextmanager
-def _own_random_numbers(device: torch.device) -> Iterator[None]:
+def own_random_numbers(device: torch.device) -> Iterator[None]:
     """The caller's generators are as they were afterwards; convolutions on a GPU choose the reproducible algorithms."""
     devices = [device.index or 0] if device.type == "cuda" else []
     cudnn = torch.backends.cudnn
