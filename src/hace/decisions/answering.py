@@ -321,7 +321,7 @@ class AnswersFromScores:
 
     @property
     def deepest(self) -> np.ndarray | None:
-        """(N + 1,) what each node may be answered as; None: itself."""
+        """(N + 1,) the deepest allowed answer per node, -1 last; None if unrestricted."""
         if self._deepest is None and self.labelled is not None:
             self._deepest = deepest_labelled(self.labelled, self.hierarchy)
         return self._deepest

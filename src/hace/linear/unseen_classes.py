@@ -83,14 +83,14 @@ def leave_out(h: Hierarchy, classes: Sequence[str]) -> LeftOut:
     unknown = [c for c in classes if c not in h.leaves]
     if unknown:
         raise ConfigError(f"leave_out must name classes. Got {unknown[0]!r}.{nearest(unknown[0], h.leaves)}")
-    gone = set(classes)
-    listed = h.subset([c for c in h.leaves if c not in gone])
+    unlisted = set(classes)
+    listed = h.subset([c for c in h.leaves if c not in unlisted])
     places = {node: i for i, node in enumerate(listed.nodes)}
     truths = [next((places[v] for v in h.path(c) if v in places), -1) for c in h.leaves]
     lonely = [c for c, v in zip(h.leaves, truths, strict=True) if v < 0]
     if lonely:
         raise ConfigError(f"A class left out must have a listed relative. Got {lonely[0]!r} without one.")
-    labels = [-1 if c in gone else listed.label(c) for c in h.leaves]
+    labels = [-1 if c in unlisted else listed.label(c) for c in h.leaves]
     return LeftOut(listed, tuple(classes), np.array(labels), np.array(truths))
 
 

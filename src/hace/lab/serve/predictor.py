@@ -519,7 +519,7 @@ class Predictor:
 
     @cached_property
     def deepest(self) -> np.ndarray | None:
-        """What each node may be answered as; None: any node as itself."""
+        """Deepest allowed answer per node; None if unrestricted."""
         return None
 
     def threshold_for(self, asked: Question) -> GuaranteedThreshold | None:

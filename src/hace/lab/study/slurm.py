@@ -53,7 +53,7 @@ class _Submitted:
 
     future: Future[Any]
     task: Any  # submitit's handle of its first task, which writes the result
-    gone: float | None = None  # when it was first seen to have left the queue
+    left_queue: float | None = None  # when it was first seen to be no longer in the queue
 
 
 class SlurmExecutor(Executor):
@@ -151,8 +151,8 @@ class SlurmExecutor(Executor):
                 future.set_result(result)
         elif queue is not None and task.job_id not in queue:
             state = _state(task.job_id)
-            submitted.gone = submitted.gone or time.monotonic()
-            if state in ENDS or time.monotonic() - submitted.gone > RESULT_SECONDS:
+            submitted.left_queue = submitted.left_queue or time.monotonic()
+            if state in ENDS or time.monotonic() - submitted.left_queue > RESULT_SECONDS:
                 future.set_exception(_lost(task, f"{state}, {ENDS.get(state, 'and it left no result')}"))
 
 
