@@ -282,11 +282,11 @@ def calibrate_scores(
     samples, outside = _as_used(given, nodes_of_truth, groups, near, pool, subset)
     if temperature is None and given.kind in INDEPENDENT:
         temperature = 1.0  # a threshold is calibrated on such scores as they are
-    fits = np.zeros(len(samples.truth), dtype=bool)
+    fits = np.zeros(len(samples.truth), dtype=bool)  # the samples that fit the temperature
     if temperature is None:
         rng = np.random.default_rng([seed, 0xCA11])
         temperature, fits = temperature_of_part(samples.scores, samples.truth, samples.groups, _FITTING, rng)
-    rest = samples.take(~fits)
+    rest = samples.take(~fits)  # the samples that guarantees rest on
     rest = replace(rest, scores=rest.scores.cooled(temperature).weighted(prior))
     notes = []
     if frequencies is not None:
@@ -309,8 +309,9 @@ def calibrate_scores(
             rule=rule,
             nodes=nodes,
             group_share=group_share,
-            **({"prefer": prefer, "seed": seed} if prefer != "steadier" else {}),
-            **({"by": by} if by is not None else {}),
+            prefer=prefer,
+            seed=seed,
+            by=by,
         )
     except DataError as error:
         if not fits.any():

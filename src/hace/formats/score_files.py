@@ -181,6 +181,27 @@ def _column_places(
     With inner nodes among them, or with outputs="nodes", columns may be any nodes: one without a column, -1 here, has no mass
     of its own.
     """
+    column_of = _columns_of_nodes(columns, h, ignored, source)
+    orders: dict[Width, list[int]] = {"leaves": h.leaf_nodes.tolist(), "nodes": list(range(h.num_nodes))}
+    for width, nodes in orders.items():
+        if outputs in ("auto", width) and column_of.keys() == set(nodes):
+            return [column_of[v] for v in nodes], width
+    inner = [h.nodes[v] for v in column_of if h.labels[v] < 0]
+    if outputs == "nodes" or (outputs == "auto" and inner):
+        return [column_of.get(v, -1) for v in range(h.num_nodes)], "nodes"
+    missing = [h.nodes[v] for v in orders["leaves"] if v not in column_of]
+    inside = f"inner nodes among the columns: {listed(inner)}"
+    what = f"Leaves without a column: {listed(missing)}" if missing else f"Got {inside}"
+    raise DataError(
+        f"{source}: scores must have a column for each of the {h.num_leaves} leaves. {what}. If classes without a "
+        "column have no mass, say --outputs nodes."
+    )
+
+
+def _columns_of_nodes(
+    columns: Sequence[str], h: Hierarchy, ignored: Sequence[str], source: str
+) -> dict[int, int]:
+    """The column of each node that has one; other columns must be ignored, or name the samples."""
     stray = [c for c in ignored if c not in columns]
     if stray:
         raise ConfigError(f"{source}: there is no column {stray[0]!r} to ignore. Columns: {listed(columns)}.")
@@ -202,21 +223,7 @@ def _column_places(
     repeated = [v for v, k in Counter(known[c] for _, c in columns_of_scores).items() if k > 1]
     if repeated:
         raise DataError(f"{source}: each class must have one column. Got two for {h.nodes[repeated[0]]!r}.")
-    place = {known[c]: i for i, c in columns_of_scores}
-    wanted: dict[Width, list[int]] = {"leaves": h.leaf_nodes.tolist(), "nodes": list(range(h.num_nodes))}
-    for over, nodes in wanted.items():
-        if outputs in ("auto", over) and set(place) == set(nodes):
-            return [place[v] for v in nodes], over
-    inner = [h.nodes[v] for v in place if h.labels[v] < 0]
-    if outputs == "nodes" or (outputs == "auto" and inner):
-        return [place.get(v, -1) for v in range(h.num_nodes)], "nodes"
-    missing = [h.nodes[v] for v in wanted["leaves"] if v not in place]
-    inside = f"inner nodes among the columns: {listed(inner)}"
-    what = f"Leaves without a column: {listed(missing)}" if missing else f"Got {inside}"
-    raise DataError(
-        f"{source}: scores must have a column for each of the {h.num_leaves} leaves. {what}. If classes without a "
-        "column have no mass, say --outputs nodes."
-    )
+    return {known[c]: i for i, c in columns_of_scores}
 
 
 def _sample_column(columns: Sequence[str], h: Hierarchy) -> int | None:

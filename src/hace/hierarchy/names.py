@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Literal
 
 import numpy as np
@@ -78,22 +78,40 @@ def label_nodes(
         return f"row {row}" if lines is None else f"line {lines[row]}"
 
     check_choice("label kind", kind, LABEL_KINDS)
-    h = hierarchy
-    last = h.num_leaves - 1
     are_numbers = np.issubdtype(values.dtype, np.integer)
     if kind == "index" and not are_numbers:
+        last = hierarchy.num_leaves - 1
         raise DataError(f"{source}: labels must be integers from 0 to {last}. Got {values[0]!r}.")
     words = list(map(str, values.tolist()))
     if not are_numbers or kind == "id":
-        node_by_word = {word: node_of(h, word) for word in set(words)}
-        unknown = [row for row, word in enumerate(words) if node_by_word[word] < 0]
-        if unknown:
-            first = words[unknown[0]]
-            raise DataError(
-                f"{source}: labels must be ids or unique names of the hierarchy. {len(unknown)} of {len(words)} are not; "
-                f"the first is {first!r} in {place(unknown[0])}.{unknown_name_hint(h, first)}"
-            )
-        return np.array([node_by_word[word] for word in words], dtype=np.int64)
+        return _nodes_of_words(words, hierarchy, source, place)
+    return _nodes_of_numbers(values, words, hierarchy, kind, source, option, place)
+
+
+def _nodes_of_words(words: Sequence[str], h: Hierarchy, source: str, place: Callable[[int], str]) -> IntArray:
+    """The nodes that labels name, by id or by unique name."""
+    node_by_word = {word: node_of(h, word) for word in set(words)}
+    unknown = [row for row, word in enumerate(words) if node_by_word[word] < 0]
+    if unknown:
+        first = words[unknown[0]]
+        raise DataError(
+            f"{source}: labels must be ids or unique names of the hierarchy. {len(unknown)} of {len(words)} are not; "
+            f"the first is {first!r} in {place(unknown[0])}.{unknown_name_hint(h, first)}"
+        )
+    return np.array([node_by_word[word] for word in words], dtype=np.int64)
+
+
+def _nodes_of_numbers(
+    values: np.ndarray,
+    words: Sequence[str],
+    h: Hierarchy,
+    kind: str,
+    source: str,
+    option: str,
+    place: Callable[[int], str],
+) -> IntArray:
+    """The leaves that labels count from 0; with ``kind`` "auto" an error where they could be ids of other nodes."""
+    last = h.num_leaves - 1
     known = known_names(h)
     outside = np.flatnonzero((values < 0) | (values > last))
     are_ids = all(word in known for word in set(words))
