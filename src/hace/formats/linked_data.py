@@ -52,9 +52,8 @@ _OTHER_NAMES = (
     f"{_OBO}hasExactSynonym",
     f"{_OBO}hasAlternativeId",
 )
-_DEPRECATED = re.compile(
-    r"[#/:](?:is)?_?(?:deprecated|obsolete)$", re.IGNORECASE
-)  # owl:deprecated, physh_rdf:deprecated
+# owl:deprecated, physh_rdf:deprecated
+_DEPRECATED = re.compile(r"[#/:](?:is)?_?(?:deprecated|obsolete)$", re.IGNORECASE)
 _DEPRECATED_KIND = f"{_OWL}DeprecatedClass"
 _THINGS = (f"{_OWL}Thing", f"{_OWL}Nothing")
 _ENTITY = re.compile(r"<!ENTITY\s+(%?)\s*(\S+)\s+(SYSTEM|PUBLIC|\"[^\"]*\"|'[^']*')", re.IGNORECASE)

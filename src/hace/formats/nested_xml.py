@@ -111,14 +111,14 @@ class _Reading:
         outer = self.above[-1]
         kind = _plain(tag)
         id, name = _id_and_name(element.about)
-        said = " ".join(element.text.split())
+        text = " ".join(element.text.split())
         if kind in _PARENTS:  # SDMX: <Parent><Ref id="A"/></Parent>
-            outer.about.setdefault(kind, said or id or element.about.get("ref", ""))
+            outer.about.setdefault(kind, text or id or element.about.get("ref", ""))
         elif id and name:
             parent = next((element.about[key] for key in _PARENTS if element.about.get(key)), "")
             outer.nodes.append(_Node(id, name, element.nodes, parent))
         elif element.is_plain and (kind not in outer.about or element.about.get("lang") == "en"):
-            outer.about[kind] = said or (id if kind == "ref" else "")
+            outer.about[kind] = text or (id if kind == "ref" else "")
         elif not element.is_plain:
             outer.nodes += element.nodes
 
