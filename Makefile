@@ -20,9 +20,9 @@ CORE := tests/hierarchy tests/formats tests/files tests/losses tests/decisions t
 help:
 	@echo "make demo       drawn photos, a model and its page in hace-demo/, in two minutes of processor time"
 	@echo "make check      formatting, style, spelling, types and the fast tests of the core, in two minutes"
-	@echo "make test       all that guards a guarantee, slow tests and the examples in docstrings included, in eight minutes"
+	@echo "make test       every test but the long ones, and the examples in docstrings, in eight minutes"
 	@echo "make test-long  for nights: real data, every kill and corruption, and the fuzzers at length"
-	@echo "make test-lowest  the core's tests with the lowest guaranteed versions, in .venv-lowest (several GB)"
+	@echo "make test-lowest  the core's tests with the lowest supported versions, in .venv-lowest (several GB)"
 	@echo "make coverage   the share of lines that the fast tests run"
 	@echo "make lint       formatting, style, spelling and types"
 	@echo "make docs       build the documentation into site/"
@@ -92,9 +92,10 @@ lint: $(LIGHT)
 bench: $(EVERYTHING)
 	@set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
 
+# With --quiet, mkdocs would not count its warnings, and --strict could not fail.
 docs: $(EVERYTHING)
 	$(BIN)/python docs/check_arguments.py
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "The documentation is in site/index.html"
 
 results: $(EVERYTHING)
