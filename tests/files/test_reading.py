@@ -107,3 +107,19 @@ def test_lines_of_a_large_file_are_those_of_the_whole(
         list(text_lines(tmp_path / "a"))
     with pytest.raises(ConfigError, match="encoding must be"):
         list(text_lines(tmp_path / "a", "base64"))
+
+
+def test_a_torchvision_for_cuda_beside_a_torch_without_it_is_named_with_the_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    module = tmp_path / "needs_operators.py"
+    module.write_text("raise RuntimeError('operator torchvision::nms does not exist')")
+    monkeypatch.setattr(reading, "version", {"torchvision": "0.28.0"}.__getitem__)
+    with pytest.raises(
+        ConfigError, match=r"from one index\. Got .*: pip install .* torchvision==0\.28\.0 --index"
+    ):
+        reading.optional("needs_operators", "A model of photos")
+    module.write_text("raise RuntimeError('another reason')")
+    with pytest.raises(RuntimeError, match="another reason"):
+        reading.optional("needs_operators", "A model of photos")

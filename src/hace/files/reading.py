@@ -17,6 +17,7 @@ import stat
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 VARIABLE = "HACE_MAX_MEMORY"
 DEFAULT = 1 << 30
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40}
+_NO_OPERATORS = "operator torchvision::"  # what torchvision's import says where its library could not load
+_CPU_INDEX = "https://download.pytorch.org/whl/cpu"
 _OUT_OF_MEMORY = re.compile("(?i)out of memory|can(?:'|no)t allocate memory|not enough memory|bad_alloc")
 # Byte order marks and their encodings; the mark of UTF-16-LE begins that of UTF-32-LE, so the longer ones come first.
 _MARKS = (
@@ -91,6 +94,13 @@ def optional(module: str, purpose: str, extra: str = "data") -> Any:
         top = module.split(".")[0]
         raise ConfigError(
             f"{purpose} needs the package {_PACKAGES.get(top, top)}. {install(extra)}"
+        ) from error
+    except RuntimeError as error:
+        if _NO_OPERATORS not in str(error):
+            raise
+        raise ConfigError(
+            "torch and torchvision must come from one index. Got torchvision for CUDA beside a torch without it: "
+            f"pip install --force-reinstall --no-deps torchvision=={version('torchvision')} --index-url {_CPU_INDEX}"
         ) from error
 
 

@@ -18,7 +18,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from hace.checks import check_choice, require
-from hace.errors import ConfigError, HaceError, install, nearest
+from hace.errors import ConfigError, HaceError, nearest
+from hace.files.reading import optional
 
 if TYPE_CHECKING:  # the names of the models are wanted where torch is not: by the command line's help
     from torch import Tensor, nn
@@ -98,7 +99,7 @@ def build_model(
         require(option, value, "a whole number of at least 1", whole and value >= 1)
     for option, value in {"dropout": dropout, "drop_path": drop_path}.items():
         require(option, value, "a rate of at least 0 and below 1", 0 <= value < 1)
-    timm = _timm()
+    timm = optional("timm", "A model of images", "train")
     known = ARCHITECTURES.get(name)
     timm_name = known.timm_name if known else _checked_name(name, timm)
     small = known if known and image_size <= SMALL_IMAGE else None
@@ -134,7 +135,7 @@ def build_model(
 def check_model_name(name: str) -> None:
     """Refuse a model that is neither one of `ARCHITECTURES` nor timm's, without building it."""
     if name not in ARCHITECTURES:
-        _checked_name(name, _timm())
+        _checked_name(name, optional("timm", "A model of images", "train"))
 
 
 def zero_head(model: Any) -> bool:
@@ -173,14 +174,6 @@ def load_weights(model: Any, path: str | Path, *, head: str = "fit") -> str:
     model.load_state_dict(body.state_dict(), strict=False)
     has = "none" if size is None else f"one of {size}"
     return f"Loaded the weights from {path}; the head of {own} outputs keeps its initialisation (the file has {has})."
-
-
-def _timm() -> Any:
-    try:
-        import timm
-    except ImportError as error:
-        raise HaceError(f"Models need timm ({error}). {install('train')}") from None
-    return timm
 
 
 def _checked_name(name: str, timm: Any) -> str:
