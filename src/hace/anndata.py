@@ -147,7 +147,7 @@ def annotate(
         batch_size: Cells at once.
 
     Raises:
-        DataError: The features are not those of the training.
+        DataError: The features differ from those in training.
         ConfigError: A guarantee from a model that is not calibrated; no such column, layer or embedding.
     """
     check_count("batch_size", batch_size, _MOST)

@@ -179,7 +179,7 @@ def test_which_samples_calibrate(tmp_path: Path, capsys: pytest.CaptureFixture[s
     said = capsys.readouterr().err
     assert "held out no samples" in said
     assert not (run.folder / "calibration.json").exists()
-    command = said.split("held out: hace ")[1].split(",")[0]
+    command = said.split("train again: hace ")[1].split(",")[0]
     assert cli.main([*command.split(), "--out", f"{tmp_path}/again"]) == 0  # what the message says to run
     again = tmp_path / "again/latest"
     assert cli.main(["calibrate", str(again), "--accuracy", "0.5"]) == 0
@@ -435,4 +435,4 @@ def test_a_model_that_is_always_right_keeps_temperature_1(
     words = ["calibrate", "--scores", f"{tmp_path}/z.npy", "--labels", f"{tmp_path}/y.npy"]
     words += ["--hierarchy", f"{tmp_path}/tree.csv", "--out", f"{tmp_path}/c.json", "--accuracy", "0.8"]
     assert cli.main(words) == 0
-    assert "temperature 1, left at 1: the best answer is right in all 20" in capsys.readouterr().out
+    assert "temperature 1, not fitted: the best answer is right in all 20" in capsys.readouterr().out

@@ -80,10 +80,10 @@ def test_without_held_out_samples_messages_name_what_works(
         assert main(command.split()) == 2
         said = capsys.readouterr().err
         assert (
-            "hace calibrate runs/latest --samples PATH; or train the same with some held out: hace probe --config"
+            "hace calibrate runs/latest --samples PATH; or hold some out and train again: hace probe --config"
             in said
         )
-        assert "--validation split, and calibrate that" in said
+        assert "--validation split, then calibrate the new run" in said
     assert main("calibrate runs/latest --samples more.npz --accuracy 0.9".split()) == 0
     assert main("predict runs/latest new.npy --accuracy 0.9 --out a.csv".split()) == 0
 

@@ -127,7 +127,7 @@ def test_a_path_without_a_name_is_named_after_its_file() -> None:
         (
             "features --data tests --model resnet18 --out f",
             "The dataset must be a name, such as 'folders'. Got the path 'tests'. "
-            "Give folders with --data-root tests (load_dataset('folders', 'tests')).",
+            "Give --data folders --data-root tests (load_dataset('folders', 'tests')).",
         ),
         ("train --loss hacee --out o", "loss.name must be one of cross_entropy, "),
         ("serve nowhere", "nowhere does not exist. Give a run that `hace probe` or `hace train` wrote."),

@@ -212,7 +212,7 @@ def test_a_folder_of_features(place: Path, tmp_path: Path) -> None:
     assert cli.main(words) == 0
     with pytest.raises(
         DataError,
-        match=r"must be made as those of the training were. They differ:\n  model.weights: there [0-9a-f]+, here",
+        match=r"must be made as in training. They differ:\n  model.weights: there [0-9a-f]+, here",
     ):
         Predictor.from_run(place / "probe").predict(tmp_path / "G")
 

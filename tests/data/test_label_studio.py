@@ -268,7 +268,7 @@ def test_fit_reads_photos_of_an_export(photos: Path) -> None:
         (
             [task("a.png", annotation(["dog"]), annotation(["dog"], result=[
                 {"from_name": "other", "type": "taxonomy", "value": {"taxonomy": [["dog"]]}}]))],
-            "must have answers of one tag. Got those of 'taxonomy', 'other'",
+            "must have answers of one tag. Got answers of 'taxonomy', 'other'",
         ),
     ],
 )  # fmt: skip

@@ -243,7 +243,7 @@ def test_groups_have_thresholds_of_their_own(population: tuple) -> None:
             alone = predict(z[rows], h, "threshold", threshold=t)
             assert answers.nodes[rows].tolist() == alone.nodes.tolist()
             assert answers.probabilities[rows].tolist() == alone.probabilities.tolist()
-    with pytest.raises(DataError, match=r"among those of the calibration\. Got 'new'"):
+    with pytest.raises(DataError, match=r"name groups of the calibration\. Got 'new'"):
         guarantee.predict(z[:1], h, by=["new"])
     with pytest.raises(ConfigError, match="by must name the group of each sample"):
         guarantee.predict(z[:1], h)

@@ -196,7 +196,7 @@ def test_files_that_are_not_classifiers_say_so(tmp_path: Path) -> None:
             ),
             ({"temperature": -1}, {}, "temperature must be a number above 0"),
             ({"seen": [9]}, {}, "seen must be from 0 to 4"),
-            ({"classes": ["a"]}, {}, "its classes and nodes are not those of its hierarchy"),
+            ({"classes": ["a"]}, {}, "its classes and nodes do not match its hierarchy"),
             ({"feature_names": ["a"]}, {}, "feature_names must be 4 names"),
             ({}, {"head_weight": None}, "'head.weight' is missing"),
             ({}, {"head_weight": bad}, "head.weight must be finite float64"),

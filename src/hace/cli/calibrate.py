@@ -289,7 +289,7 @@ def in_groups(guarantee: GuaranteedThreshold) -> str:
 def _about_temperature(temperature: float, fitted: str) -> str:
     """Where a fitted temperature comes from, and what it says about the scores."""
     if temperature == 1.0:
-        return f"left at 1: the best answer is right in all {fitted} set aside to fit it"
+        return f"not fitted: the best answer is right in all {fitted} set aside for that"
     sure = "over-confident" if temperature > 1 else "under-confident"
     return f"fitted on {fitted}: raw scores are {sure}"
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
 
 
 def consensus(
@@ -11,7 +14,7 @@ def consensus(
     /,
     *,
     hierarchy: str,
-    agree: float = 2 / 3,
+    agree: Annotated[float, Parameter(show_default=lambda _: "2/3")] = 2 / 3,
     least: int = 2,
     out: Path | None = None,
     sample_column: str = "sample",

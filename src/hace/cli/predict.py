@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, TextIO
 
 from hace.cli.engine import Numbers, With, Without, alarmed, more
 from hace.cli.options import Checkpoint, Device, Guarantee, Restrictions, level_index_of, threshold_of
-from hace.errors import BROKEN, ConfigError, DataError, printable
+from hace.errors import BROKEN, ConfigError, DataError, amount, printable
 from hace.files.documents import csv_text
 from hace.files.writing import atomic_path, writing
 
@@ -145,10 +145,11 @@ def predict(
         rows, broken = write_batches(batches, stream, writer, skip_broken, step)
     if out is not None:
         note = " (broken images skipped)" if broken and skip_broken else ""
-        print(f"wrote {rows:,} rows to {out}{note}")
+        print(f"wrote {amount(rows, 'row')} to {out}{note}")
     if broken and not skip_broken:
         raise DataError(
-            broken_message(broken, len(given)) + "\nAll others are answered. --skip-broken skips these."
+            broken_message(broken, len(given))
+            + "\nAll other samples are answered. --skip-broken skips these."
         )
     if broken:
         print(f"hace: {broken_message(broken, len(given))}", file=sys.stderr)

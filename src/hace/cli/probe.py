@@ -194,7 +194,7 @@ def print_table(out: Path, base: ProbeConfig, table: ProbeTable) -> None:
     print(f"{dataset}, {seeds} {'seed' if seeds == 1 else 'seeds'}\n\n{table.text()}")
     over = "" if table.groups is None else "groups of "
     print(f"\n[95% intervals] over seeds and {over}{base.evaluate} samples.", end="")
-    print(" Differences are paired; * marks those whose interval excludes 0." if len(table.rows) > 1 else "")
+    print(" Differences are paired; * marks intervals that exclude 0." if len(table.rows) > 1 else "")
     print(f"Runs are in {out}:")
     for row in table.rows:
         for run in row.runs:

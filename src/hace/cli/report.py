@@ -7,6 +7,7 @@ from pathlib import Path
 
 from hace.cli.engine import Words
 from hace.cli.options import Names
+from hace.errors import amount
 
 
 def report(
@@ -49,7 +50,11 @@ def report(
     folder = read_study(study)
     about = about_study(folder)
     results = Results(folder.records(), difference, names=names)
-    print(f"hace: writing the report of {len(each_run(results.records)):,} runs", file=sys.stderr, flush=True)
+    print(
+        f"hace: writing the report of {amount(len(each_run(results.records)), 'run')}",
+        file=sys.stderr,
+        flush=True,
+    )
     page = write_records(results, about, out or own_folder(folder.folder / "report"), [report_sections])
     for line in shortened([*about.problems, *results.problems], 20):
         print(f"skipped: {line}", file=sys.stderr)

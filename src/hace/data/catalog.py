@@ -73,7 +73,7 @@ def given_path(path: str) -> str:
     )
     return (
         f"must be a name, such as {name!r}. Got the path {path!r}. "
-        f"Give {name} with --data-root {path} (load_dataset({name!r}, {path!r}))."
+        f"Give --data {name} --data-root {path} (load_dataset({name!r}, {path!r}))."
     )
 
 

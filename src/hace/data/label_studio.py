@@ -192,7 +192,7 @@ def _only_control(document: Sequence[Mapping[str, Any]], nested: bool, path: Pat
             f"{path} must have answers of a Taxonomy tag. Got none. Name another tag: -o control=NAME (control=)."
         )
     raise FormatError(
-        f"{path} must have answers of one tag. Got those of {listed(names)}. Name one: -o control=NAME (control=)."
+        f"{path} must have answers of one tag. Got answers of {listed(names)}. Name one: -o control=NAME (control=)."
     )
 
 

@@ -130,7 +130,7 @@ def check(
     Args:
         guarantee: The threshold, from :func:`hace.guaranteed_threshold`.
         calibration: What was seen of the calibration samples: ``Profile.of(scores, hierarchy, ...)``.
-        scores: (S, n) or (S, N), of the new samples, prepared as those of the calibration.
+        scores: (S, n) or (S, N), of the new samples, prepared as in the calibration.
         hierarchy: The hierarchy.
         target: (S,) truths in the order of arrival, -1 where unknown; None: all unknown. Of a guarantee about a share of
             groups, or about their answers, a group counts once all of its samples have a truth.
@@ -370,4 +370,4 @@ def _likeness(comparison: Comparison, unlike: bool) -> str:
     share = f"{comparison.unlike:.1%} of them look unlike the calibration samples, where 5.0% are expected"
     if unlike:
         return f"The new {comparison.units} differ in {least} (p = {comparison.p_value:.2g}): {share}."
-    return f"The new {comparison.units} look like those of the calibration (p = {comparison.p_value:.2g}): {share}."
+    return f"The new {comparison.units} look like the calibration {comparison.units} (p = {comparison.p_value:.2g}): {share}."

@@ -53,7 +53,7 @@ _ASSUMED = (
     "This guarantee was chosen without looking at thresholds: of several, each holds by itself, not all at once.",
     "The guarantee is about the average sample; only groups named here have one of their own.",
 )
-_NEW_GROUPS = "New groups come from the same source as those of the calibration and are prepared alike: all are exchangeable"
+_NEW_GROUPS = "New groups come from the same source as the calibration groups and are prepared alike: all are exchangeable"
 _WITHIN_GROUPS = (
     "Groups count the same, whatever their size; samples within a group may depend on each other in any way."
 )
@@ -264,7 +264,7 @@ class GuaranteedThreshold:
             members = _tops(ladder_of(given, self.rule).tops(), hierarchy)
         unknown = [name for name in members if name not in self.threshold]
         if unknown:
-            raise DataError(f"by must be among those of the calibration. Got {unknown[0]!r}.")
+            raise DataError(f"by must name groups of the calibration. Got {unknown[0]!r}.")
         answers = no_answers(given)  # where no answer is possible but the root
         for name, rows in members.items():
             part = self._decided(given[rows], self.threshold[name])

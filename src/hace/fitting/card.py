@@ -37,10 +37,10 @@ def card_of(model: Model) -> str:
         "",
         "## What it learned from",
         "",
-        f"{train:,} samples trained and chose the loss, {calibration:,} calibrated, {test:,} were only tested.",
+        f"Samples: {train:,} trained the model and chose its loss, {calibration:,} calibrated it, {test:,} tested it.",
     ]
     if model.encoder is not None:
-        lines.append(f"Features are those of a frozen model, `{_escaped(model.encoder.backbone.name)}`.")
+        lines.append(f"Features come from a frozen model, `{_escaped(model.encoder.backbone.name)}`.")
     if findings.notes:
         lines += ["", *(f"- {_escaped(note)}" for note in findings.notes)]
     names = [_escaped(h.name(leaf)) for leaf in h.leaves[:_CLASSES]]
@@ -52,8 +52,8 @@ def card_of(model: Model) -> str:
         "",
         "## Limits",
         "",
-        "- The guarantee is about samples like those that calibrated. `hace check` tests on new ones whether it still holds.",
-        "- It knows no class that it has not seen, and can only answer with a group above it, or not at all.",
+        "- The guarantee covers samples like the ones it was calibrated on; for new samples, `hace check` tests it.",
+        "- It cannot name a class it was not trained on: at best it names a group above that class, or nothing.",
         "",
         f"Made by hace {__version__}.",
         "",

@@ -110,7 +110,7 @@ class Findings(Config):
     @property
     def specific(self) -> Answer:
         """How specific its answers are under the guarantee."""
-        question = "How specific is it when it must not be wrong?"
+        question = "How specific are its answers under the guarantee?"
         if self.guarantee is None:
             return Answer("Guarantee", question, "none:", self.no_guarantee)
         ranks = {**self.guarantee["ranks"]}
@@ -123,7 +123,7 @@ class Findings(Config):
         elif self.tested:
             false = self.guarantee["false"][0]
             chance = ", within chance" if false > most and not self.broken else ""
-            sentence += f"; {false:.1%} of test samples were{chance}"
+            sentence += f"; {false:.1%} of test samples were wrong{chance}"
         return Answer("Guarantee", question, f"at most {100 * most:.3g}%", sentence, bool(self.broken))
 
     @property
@@ -149,9 +149,7 @@ class Findings(Config):
         """What coarse labels added."""
         question = "Did coarse labels help?"
         if self.coarse_gain is None:
-            return Answer(
-                "Coarse", question, "0%", "of the labels are above the classes: all are as fine as they get"
-            )
+            return Answer("Coarse", question, "0%", "of the labels are coarse: all of them name a class")
         value, low, high = (100 * v for v in self.coarse_gain)
         verdict = "they helped" if low > 0 else "they did harm" if high < 0 else "no more than chance"
         sentence = (

@@ -55,9 +55,11 @@ class PlaceOfUse:
     def notes(self) -> tuple[str, ...]:
         """What was done, in sentences."""
         if self.limit is None:
-            verdict = "the plain split stands for them as well as any"
+            verdict = "no other split comes closer"
             if self.before > ALARM:
-                verdict = "no split by likeness comes nearer: label some samples from there to calibrate"
+                verdict = (
+                    "no other split comes closer, so label some of the new samples and calibrate on them"
+                )
             return (
                 f"Held-out and new samples differ by {self.before:.2f} in similarity to training; {verdict}.",
             )

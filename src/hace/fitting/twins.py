@@ -98,9 +98,9 @@ def together(given: Given) -> Together:
     if share > _TELLING:
         notes.insert(
             0,
-            f"Samples that follow one another resemble each other: {share:.0%} have their nearest relative close by in the "
-            f"data, {2 * _CLOSE:.0%} would by chance. If they come from recordings, bursts or sites, guarantees from random "
-            "samples fail for new ones: name the column (groups=), or cut the order into runs (groups='sequence').",
+            f"Samples that follow one another resemble each other: {share:.0%} have their nearest neighbour close by in the "
+            f"data, where chance alone gives {2 * _CLOSE:.0%}. If they come from recordings, bursts or sites, guarantees from "
+            "random samples fail for new ones: name the column (groups=), or cut the order into runs (groups='sequence').",
         )
     return Together(place.astype(str) if copies else None, tuple(notes))
 

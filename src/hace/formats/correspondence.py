@@ -63,7 +63,9 @@ def _lines(path: str | Path) -> Iterable[tuple[str, str]]:
     lines = [line.strip() for line in read_text(path).splitlines()]
     entries = [(_ARROWS.get(line[0], ""), line[1:].strip()) for line in lines if line and line[0] != "#"]
     if {key for key, _ in entries} != {"old", "new"} or entries[0][0] != "old":
-        raise FormatError(f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got others.')
+        raise FormatError(
+            f'{path}: must have columns old and new, or lines "→ old" and "⇒ new". Got neither.'
+        )
     old = ""
     for key, name in entries:
         old = name if key == "old" else old

@@ -454,7 +454,9 @@ def _predictions(path: Path, key: str) -> tuple[list[str], list[Ranking]]:
             held = {"classes": [held] if held else [], "scores": [1] if held else []}
         lists: list[Any] = [held.get(k) if isinstance(held, dict) else None for k in ("classes", "scores")]
         if not isinstance(name, str) or not all(isinstance(each, list) for each in lists):
-            raise FormatError(f"{path}: must hold predictions as SpeciesNet writes them. Got others.")
+            raise FormatError(
+                f"{path}: must hold predictions as SpeciesNet writes them. Got another structure."
+            )
         classes, scores = lists
         if len(classes) != len(scores):
             raise FormatError(f"{path}: a prediction must have as many scores as classes. {name} does not.")

@@ -50,8 +50,8 @@ def parse_indented(source: SourceText, *, ids: str = "name") -> Draft:
         if before and width < before[-1] and (not open_places or open_places[-1][0] < width):
             source.problems.broken(
                 number,
-                f"an indentation of {width} is none of those above it ({', '.join(map(str, before))}). "
-                "Indent brothers and sisters alike.",
+                f"an indentation of {width} matches none of the lines above it ({', '.join(map(str, before))}). "
+                "Indent siblings alike.",
             )
         if open_places and open_places[-1][0] == width:
             open_places.pop()

@@ -62,7 +62,9 @@ def linkage_of_confusions(counts: np.ndarray) -> np.ndarray:
     if counts.ndim != 2 or counts.shape[0] != counts.shape[1] or not counts.size:
         raise HierarchyError(f"matrix must be square, one row per class. Got shape {counts.shape}.")
     if not np.isfinite(counts).all() or (counts < 0).any():
-        raise HierarchyError("matrix must hold finite counts or rates from 0 on. Got others.")
+        raise HierarchyError(
+            "matrix must hold finite counts or rates from 0 on. Got NaN, infinite or negative values."
+        )
     _check_classes(len(counts))
     total = counts.sum(axis=1, keepdims=True)
     rates = np.divide(counts, total, out=np.zeros_like(counts), where=total > 0)
@@ -80,7 +82,7 @@ def _merges(linkage: ArrayLike) -> IntArray:
     try:
         array = np.asarray(linkage, dtype=np.float64)
     except (TypeError, ValueError) as error:
-        raise HierarchyError(f"{rule} Got others.") from error
+        raise HierarchyError(f"{rule} Got something else.") from error
     if array.ndim != 2 or array.shape[1] != 4:
         raise HierarchyError(f"{rule} Got shape {array.shape}.")
     pairs = array[:, :2]

@@ -143,7 +143,7 @@ class Answers(AnsweringClassifier):
                 for name, value in options.items()
             }
             logging.getLogger("hace").warning(
-                "Answers: %s of %s labels are above the classes, which %s cannot use; it is trained on the others.",
+                "Answers: %s of %s labels are above the classes, which %s cannot use; it is trained on the rest.",
                 f"{coarse:,}",
                 f"{len(y):,}",
                 type(self.estimator).__name__,

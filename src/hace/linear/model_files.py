@@ -147,7 +147,7 @@ def check_seal(path: str | Path, recorded: Any) -> None:
         actual = hashlib.sha256(content).hexdigest()
     if place < 0 or actual != recorded:
         raise FormatError(
-            f"{path} is damaged: its bytes are not those that hace wrote. Copy it again, or write it again."
+            f"{path} is damaged: its bytes have changed since hace wrote it. Copy it again, or write it again."
         )
 
 
@@ -329,7 +329,7 @@ def hierarchy_of(document: Mapping[str, Any], path: Any) -> Hierarchy:
     except HaceError as error:
         raise FormatError(f"{path} is damaged: its hierarchy cannot be read. {error}") from error
     if list(h.leaves) != document["classes"] or list(h.nodes) != document["nodes"]:
-        raise FormatError(f"{path} is damaged: its classes and nodes are not those of its hierarchy.")
+        raise FormatError(f"{path} is damaged: its classes and nodes do not match its hierarchy.")
     return h
 
 

@@ -455,10 +455,10 @@ def guarantees(rows: Rows) -> list[str]:
         false = np.mean([row["unseen_false"] for row in mine])
         true = np.mean([row["unseen_true"] for row in mine])
         if np.isnan(false):
-            text += "; too few classes to judge each with the threshold of the others"
+            text += "; too few classes to judge each with a threshold from the rest"
         else:
             text += (
-                f"; each new class judged with the threshold that the others set: {false:.1f}% false answers on average over "
+                f"; each new class judged with a threshold from the rest: {false:.1f}% false answers on average over "
                 f"classes, {true:.1f}% true"
             )
         sentences.append(text)

@@ -186,7 +186,7 @@ class SimLoss(DistanceLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -282,7 +282,7 @@ class ExpectedDistanceLoss(DistanceLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -315,7 +315,7 @@ class SoftMarginLoss(DistanceLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])

@@ -58,7 +58,7 @@ class HACELoss(TableLoss):
         unseen: weight >= 0 of a leave-one-out term, for classes outside the list: without the branch that leads to the label,
             each ancestor's own output is to win, which means "another of this group". 0.3 to 1 serve; with
             ``outputs="nodes"`` only.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Shape:
         - input: (C,), (B, C) or (B, C, d1, ...), C = ``num_outputs``
@@ -151,7 +151,7 @@ class HCELoss(TableLoss):
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
         unseen: weight >= 0 of a leave-one-out term for classes outside the list; see :class:`HACELoss`.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> import torch
@@ -196,7 +196,7 @@ class CrossEntropyLoss(TableLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> import torch
@@ -265,7 +265,7 @@ class SoftLabelLoss(TableLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> import torch
@@ -331,7 +331,7 @@ class HXELoss(TableLoss):
         outputs: ``"leaves"`` or ``"paths"``, where ancestors share ``sharing``; see
             :class:`hace.losses.base.HierarchicalLoss`.
         sharing: s of path sums.
-        labels, weight, ignore_index, reduction: those of every loss.
+        labels, weight, ignore_index, reduction: as in every loss.
 
     Example:
         >>> import torch

@@ -29,7 +29,7 @@ class LeaveOneOutLoss(LabelLoss):
     Args:
         hierarchy: the taxonomy: a tree, a forest or a DAG.
         strength: what the term is multiplied by.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
     """
 
     allowed_outputs = ("nodes",)

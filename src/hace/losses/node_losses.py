@@ -86,7 +86,7 @@ class ConditionalSoftmaxLoss(NodeScoreLoss):
 
     Args:
         hierarchy: the taxonomy, in which no node has several parents.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -148,7 +148,7 @@ class LevelwiseLoss(NodeScoreLoss):
         answers: how classes are scored. ``"product"``: by the product of the probabilities of their ancestors, each at its
             level. ``"leaf"``: by the deepest classifier alone. ``"top_down"``: by the product of the probabilities among
             siblings, each level's softmax taken over the children of one node.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])
@@ -218,7 +218,7 @@ class ClassEmbeddingLoss(NodeScoreLoss):
     Args:
         hierarchy: the taxonomy, in which no node has several parents.
         cross_entropy: lambda >= 0; the paper uses 0 and 0.1.
-        labels, weight, ignore_index, reduction: those of every loss; see :class:`hace.losses.base.HierarchicalLoss`.
+        labels, weight, ignore_index, reduction: as in every loss; see :class:`hace.losses.base.HierarchicalLoss`.
 
     Example:
         >>> h = Hierarchy.from_paths([("dog", "husky"), ("dog", "beagle"), ("cat", "persian")])

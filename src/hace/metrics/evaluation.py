@@ -11,7 +11,7 @@ import numpy as np
 
 from hace.decisions import GuaranteedThreshold
 from hace.decisions.trust import RightShare, right_share, why_broken
-from hace.errors import BROKEN
+from hace.errors import BROKEN, amount
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import is_above
 from hace.metrics import curves, measures
@@ -290,7 +290,7 @@ class Evaluation:
     def _table(self) -> str:
         """Every metric, and where mistakes go."""
         h = self.hierarchy
-        counts = f"{len(self.samples):,} samples, {self.mistakes:,} mistakes"
+        counts = f"{amount(len(self.samples), 'sample')}, {amount(self.mistakes, 'mistake')}"
         lines = [f"{counts}, {h!r}, distance {self.distance}"]
         if not h.is_tree and not self.samples.only_leaves:
             lines.append("metrics by level are omitted: on a DAG a node has no single ancestor at a level")

@@ -414,7 +414,7 @@ def _log_likelihood(batch: MetricBatch) -> Ratios:
 def guarantee_measure(hierarchy: Hierarchy, guarantee: GuaranteedThreshold) -> Measure:
     """Specificity at a guaranteed accuracy: the answers that a calibrated threshold gives on other samples.
 
-    ``preds`` are scores, prepared as those of the calibration were: divided by the same temperature.
+    ``preds`` are scores, prepared as in the calibration: divided by the same temperature.
 
     Args:
         guarantee: what :func:`hace.guaranteed_threshold` returned for calibration samples.

@@ -87,8 +87,8 @@ def test_files_that_are_not_manifests(tmp_path: Path, text: str, message: str) -
         ({"shard_size": 1, "data": {"counts": {"train": 10**12}}}, "at most 1,000,000 shards"),
         ({"model": {"dims": 10**12}}, "1,000,000 dims are possible"),
         ({"preprocessing": None}, "'preprocessing' must be there"),
-        ({"files": {}}, "'files' does not list what the counts guarantee"),
-        ({"files": []}, "'files' does not list what the counts guarantee"),
+        ({"files": {}}, "'files' does not list as many files as the counts need"),
+        ({"files": []}, "'files' does not list as many files as the counts need"),
         ({"files": {"train-00000.npy": 3}}, "every file must have its sha256"),
     ],
 )
@@ -181,7 +181,9 @@ def test_a_corrupt_image_is_named_and_what_was_done_stays(
 def test_features_that_are_not_finite_are_refused(weights: Path, tmp_path: Path) -> None:
     backbone = load_backbone(VIT, checkpoint=weights, image_size=SIZE)
     backbone.model.norm.bias.data[:] = torch.nan  # type: ignore[union-attr]
-    with pytest.raises(DataError, match="gives others for 8 images; the first is 'train/000000' of 'train'"):
+    with pytest.raises(
+        DataError, match="gives NaN or infinite values for 8 images; the first is 'train/000000' of 'train'"
+    ):
         extract(DATA, backbone, tmp_path / "out", **SIZES)
     assert feature_store.stored(tmp_path / "out") == (0, 6)
 

@@ -137,7 +137,7 @@ def test_training_end_to_end(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("rows", "words"),
     [
-        ([("train/9", "husky")], "samples must be those of the data. 1 of 1 are not; the first is 'train/9'"),
+        ([("train/9", "husky")], "samples must be in the data. 1 of 1 are not; the first is 'train/9'"),
         ([("test/000000", "husky")], "must have opinions about training samples. Got none"),
         ([("train/000000", "wolf")], "votes must be nodes of the hierarchy. Got 'wolf'"),
     ],

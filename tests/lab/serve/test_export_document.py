@@ -119,7 +119,7 @@ def test_every_part_is_checked_when_the_file_is_opened(
             "train",
             r"architecture\.kind must be 'probe', because the model takes features",
         ),
-        ("classes", ["a"], "its classes and nodes are not those of its hierarchy"),
+        ("classes", ["a"], "its classes and nodes do not match its hierarchy"),
         ("hierarchy", {"nodes": 3}, "its hierarchy cannot be read"),
         ("head.num_outputs", True, r"head\.num_outputs must be a whole number of at least 1\. Got True\."),
         ("head.loss", {}, r"head\.loss\.name must be text\. Got nothing\."),
@@ -220,7 +220,7 @@ def test_flipped_bits_are_noticed(exported: Path, tmp_path: Path) -> None:
         for bit in (0, 4, 7):
             content[place] ^= 1 << bit
             path.write_bytes(content)
-            with pytest.raises(FormatError, match="its bytes are not those that hace wrote"):
+            with pytest.raises(FormatError, match="its bytes have changed since hace wrote it"):
                 use(path)
             content[place] ^= 1 << bit
     path.write_bytes(content)
@@ -232,7 +232,7 @@ def test_a_checksum_of_another_file_or_of_none(exported: Path, tmp_path: Path) -
     for sha256 in (document["sha256"][::-1], UNSEALED, "", None, 3, ..., document["run"]):
         metadata = {"hace": json.dumps(changed(document, "sha256", sha256))}
         save_file(load_file(exported), path, metadata=metadata)
-        with pytest.raises(FormatError, match="its bytes are not those that hace wrote"):
+        with pytest.raises(FormatError, match="its bytes have changed since hace wrote it"):
             use(path)
 
 

@@ -310,5 +310,5 @@ def recorded_encoder(record: Mapping[str, Any], path: Path) -> TextEncoder:
     encoder = load_encoder(record["name"], checkpoint=here)
     if encoder.weights != record["weights"]:
         where = "the hub" if here is None else here
-        raise ConfigError(f"{path} was trained with other weights of {encoder.name} than those of {where}.")
+        raise ConfigError(f"{path} was trained with other weights of {encoder.name} than {where} has.")
     return encoder

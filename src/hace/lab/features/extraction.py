@@ -24,7 +24,7 @@ from hace.checks import require
 from hace.data import Dataset, Samples
 from hace.data.batches import Attempts
 from hace.environment import config
-from hace.errors import DataError, HaceError
+from hace.errors import DataError, HaceError, amount
 from hace.files.writing import array_bytes, beside_others, json_bytes, sha256, write_whole, writing
 from hace.formats import render_hierarchy
 from hace.lab.features import store
@@ -219,6 +219,7 @@ def _check_finite(rows: np.ndarray, shard: Shard, dataset: Dataset[Samples], bac
     if len(broken):
         name = dataset.splits[shard.split].names[shard.start + int(broken[0])]
         raise DataError(
-            f"Features must be finite. {backbone.name} gives others for {len(broken)} images; the first is {name!r} of "
-            f"{shard.split!r}. Try --dtype float32, and check the weights."
+            f"Features must be finite. {backbone.name} gives NaN or infinite values for "
+            f"{amount(len(broken), 'image')}; the first is {name!r} of {shard.split!r}. "
+            "Try --dtype float32, and check the weights."
         )

@@ -172,7 +172,7 @@ def _problem(document: Any) -> str:
     if files is None:
         return ""
     if not isinstance(files, dict) or set(files) != set(FeaturePlan(document).files()):
-        return "'files' does not list what the counts guarantee"
+        return "'files' does not list as many files as the counts need"
     if not all(isinstance(entry, dict) and isinstance(entry.get("sha256"), str) for entry in files.values()):
         return "every file must have its sha256"
     return ""

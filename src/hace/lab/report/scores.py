@@ -94,7 +94,7 @@ class PredictionStore:
             samples["met"] = arrays["met"]
         samples |= conformal.confidence_columns(arrays, h)
         if not np.array_equal(truth, arrays["truth"]):
-            raise DataError("its samples are not those of the other runs.")
+            raise DataError("it has other samples than the other runs.")
         self.truth = truth
         self.groups = arrays.get("group", self.groups)
         self.units = len(truth) if self.groups is None else len(np.unique(self.groups))

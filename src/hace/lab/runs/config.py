@@ -83,7 +83,7 @@ class DataConfig(Config):
 
     Attributes:
         name: A dataset that `hace data` lists; "features" is a file of features or a folder that `hace features` wrote.
-        root: Folder of the dataset; for manifest and features, the file.
+        root: Where the data are: the folder of a dataset, a folder of `hace features`, or the file of a list or of features.
         hierarchy: Hierarchy to use in place of the dataset's own, in any form that `hace hierarchy` reads.
         root_node: Whether the hierarchy has a root; by default as in the paper for its datasets.
         options: Options of the dataset.

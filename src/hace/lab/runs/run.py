@@ -266,7 +266,7 @@ def _open_run(folder: Path) -> Run:
         raise FormatError(f"{folder / CONFIG} does not fit this version: {error}") from error
     if about.get("id") != config.identity(data["fingerprint"]):
         raise FormatError(
-            f"{folder}: its configuration or data are not those of its id {about.get('id')}. {AGAIN}"
+            f"{folder}: its configuration or data do not match its id {about.get('id')}. {AGAIN}"
         )
     return Run(folder, about, config)
 
@@ -434,7 +434,7 @@ def _refuse_other_run(run: Run, config: RunConfig, data: DataPrint) -> None:
     before = run.about["data"]["fingerprint"]
     if before != data.fingerprint:
         raise ConfigError(
-            f"{data.name}: the data are not those that {run.folder} was started with: their fingerprint was {before[:12]} and "
+            f"{data.name}: the data have changed since {run.folder} was started: their fingerprint was {before[:12]} and "
             f"is {data.fingerprint[:12]}. Bring the old files back, or start a new run."
         )
 

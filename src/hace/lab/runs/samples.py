@@ -91,7 +91,7 @@ def with_votes(data: Dataset[_S], path: str | Path) -> Dataset[_S]:
     names = {name for split in data.splits.values() for name in split.names}
     if unknown := [name for name in votes if name not in names]:
         raise DataError(
-            f"{path}: samples must be those of the data. {len(unknown):,} of {len(votes):,} are not; the first is "
+            f"{path}: samples must be in the data. {len(unknown):,} of {len(votes):,} are not; the first is "
             f"{unknown[0]!r}.{nearest(unknown[0], list(names))}"
         )
     nodes = dict(zip(votes, vote_nodes(votes, data.hierarchy), strict=True))

@@ -183,8 +183,9 @@ def how_to_calibrate(run: Run) -> str:
         return f"Run: hace calibrate {run.folder}"
     share = "split" if run.about["data"].get("own_validation") else "0.1"
     return (
-        f"Calibrate on other labelled samples: hace calibrate {run.folder} --samples PATH; or train the same with some held "
-        f"out: hace {run.config.kind} --config {run.folder / CONFIG} --validation {share}, and calibrate that."
+        f"Calibrate on other labelled samples: hace calibrate {run.folder} --samples PATH; or hold some out "
+        f"and train again: hace {run.config.kind} --config {run.folder / CONFIG} --validation {share}, then calibrate "
+        "the new run."
     )
 
 

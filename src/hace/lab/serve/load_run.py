@@ -49,7 +49,7 @@ def check_same_features(run: Run, about: Mapping[str, Any] | None) -> None:
     now = {key: about.get(key) for key in ("model", "preprocessing")}
     different = "\n  ".join(manifest_differences(made, now))
     if different:
-        raise DataError(f"Features must be made as those of the training were. They differ:\n  {different}")
+        raise DataError(f"Features must be made as in training. They differ:\n  {different}")
 
 
 @dataclass(frozen=True, eq=False)

@@ -81,8 +81,8 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
         ],
         "region": list(calibration.subset) if calibration and plain and calibration.subset else None,
         "broken": calibration.broken if calibration and plain else "",
-        "note": "It knows these classes and no others: whatever it is shown, it answers with one of them or a group. "
-        "A guarantee holds for samples from the same source as those it was calibrated on.",
+        "note": "It knows only these classes: whatever you show it, it answers with one of them or a group of them. "
+        "A guarantee holds for samples from the same source as the calibration samples.",
     }
 
 

@@ -238,7 +238,8 @@ def _samples_of(run: Run, source: Dataset[Any], split: str, coarse: bool) -> tup
         return source["val"], 0
     raise ConfigError(
         f"--coarse count must come with samples that the run was not trained on. Got {run.folder}, which "
-        f"{fate_of_coarse(source['train'])} those labelled above the classes. Calibrate on other data: --samples PATH (data=)."
+        f"{fate_of_coarse(source['train'])} its samples labelled above the classes. Calibrate on other "
+        "data: --samples PATH (data=)."
     )
 
 

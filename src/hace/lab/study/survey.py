@@ -148,7 +148,7 @@ class Survey:
             if name not in left and self._has_coarse_labels(configuration):
                 raise ConfigError(
                     f"shares must hold 0, the labels as they are: some training samples of {name} are labelled "
-                    f"above the leaves already, and the study asks whether to use or drop those. Got no 0."
+                    f"above the leaves already, and the study asks whether to use or drop these samples. Got no 0."
                 )
 
     def _is_informative(self, configuration: Configuration) -> bool:
