@@ -111,7 +111,7 @@ def test_only_views_of_large_arrays_are_streamed(monkeypatch: pytest.MonkeyPatch
     x = np.zeros((300, 4), np.float16)
     assert RowsOnDisk.of(x[:200]).shape == (200, 4)
     assert isinstance(RowsOnDisk.of(x[:200]), np.ndarray)
-    monkeypatch.setattr(features, "max_memory", lambda: 200 * 4 * 4 - 1)
+    monkeypatch.setenv("HACE_MAX_MEMORY", str(200 * 4 * 4 - 1))
     assert isinstance(RowsOnDisk.of(x[:200]), RowsOnDisk)
     assert isinstance(RowsOnDisk.of(x), np.ndarray)  # it is in memory anyway
     monkeypatch.setenv("HACE_MAX_MEMORY", "1K")
