@@ -225,6 +225,22 @@ def test_a_profile_is_stored_and_read() -> None:
         Profile.from_dict({})
 
 
+def test_a_stored_profile_of_saturated_scores_raises_no_alarm() -> None:
+    """Where most answers have the same probability, the digits that a file leaves out must not tell old from new."""
+    rng = np.random.default_rng(0)
+    z = np.zeros((400, 4))
+    z[np.arange(400), rng.integers(4, size=400)] = rng.choice([16.5, 17.0, 18.0, 1.0], 400)
+    seen = Profile.from_dict(json.loads(json.dumps(Profile.of(z[:200], TREE).to_dict())))
+    made = compare_profiles(seen, Profile.of(z[200:], TREE))
+    assert made.p_value > 0.05
+    assert made.unlike < 0.1
+    near = np.full(200, 0.999999955)
+    twins = Profile.of(z[:200], TREE, similarity=near)
+    again = Profile.from_dict(json.loads(json.dumps(twins.to_dict())))
+    made = compare_profiles(again, Profile.of(z[200:], TREE, similarity=near))
+    assert (made.p_values["similarity"], made.unlike) == (1.0, 0.0)
+
+
 def test_what_a_check_refuses() -> None:
     rng = np.random.default_rng(9)
     z, y = samples(rng, 100)

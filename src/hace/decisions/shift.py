@@ -29,6 +29,8 @@ _DRAWS = 999
 _GRID = 64  # points at which two distributions are compared
 _BLOCK = 1 << 22  # entries worked on at once
 _UNLIKE = 0.05  # the share of calibration samples that count as unlike the rest
+_STORED = 7  # digits of numbers in a file
+_COMPARED = 5  # digits that are compared: equal scores stay equal, whatever their rounding
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,9 +95,11 @@ class Profile:
         return len(self.confidence)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; numbers to seven digits, more than any comparison needs."""
+        """Plain values, for JSON; numbers to more digits than are compared."""
         columns = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        short = {n: c.round(7) if c is not None and c.dtype.kind == "f" else c for n, c in columns.items()}
+        short = {
+            n: c.round(_STORED) if c is not None and c.dtype.kind == "f" else c for n, c in columns.items()
+        }
         return {name: None if column is None else column.tolist() for name, column in short.items()}
 
     @classmethod
@@ -200,7 +204,7 @@ def _compared(calibration: Profile, new: Profile) -> dict[str, tuple[np.ndarray,
 
 def _below(calibration: np.ndarray, new: np.ndarray) -> np.ndarray:
     """(S, K) whether each value is at most each of some points spread over all of them."""
-    values = np.concatenate([calibration, new])
+    values = np.concatenate([_as_compared(calibration), _as_compared(new)])
     points = np.unique(np.quantile(values, np.linspace(0, 1, _GRID + 2)[1:-1]))
     return (values[:, None] <= points).astype(np.float32)
 
@@ -239,4 +243,9 @@ def _unlike(calibration: Profile, new: Profile) -> np.ndarray:
     if seen is None or here is None:
         seen = calibration.confidence
         here = new.confidence
-    return here < np.quantile(seen, _UNLIKE)
+    return _as_compared(here) < np.quantile(_as_compared(seen), _UNLIKE)
+
+
+def _as_compared(values: np.ndarray) -> np.ndarray:
+    """Values in the few digits that are compared; the same whether they were stored or not, hence rounded twice."""
+    return values.round(_STORED).round(_COMPARED)
