@@ -204,6 +204,8 @@ def bad(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "empty").mkdir()
     np.save(folder / "array.npy", NEW)
     (folder / "old.hace").write_bytes(b"a model")
+    (folder / "sheet.xlsx").write_bytes(b"a sheet")
+    (folder / "listing.csv").write_text("path,label\na.png,x\nb.png,y\n", encoding="utf-8")
     for name, colour in (("red", (200, 30, 30)), ("blue", (30, 30, 200))):
         for i in range(3):
             path = folder / "photos" / name / f"{i}.png"
@@ -238,6 +240,9 @@ BAD = [
     (["birds.csv", "--model", "resnet18"], "model and checkpoint must come with photos or texts"),
     (["birds.csv", "--hierarchy", "tree.csv"], "240 of 360 are not; the first is 'common gull'"),
     (["photos/red/0.png"], "Give the folder with the photos"),
+    (["sheet.xlsx"], "Save the sheet as CSV"),
+    (["listing.csv"], "2 of 2 are missing.*Paths in a list are whole, or start in that folder"),
+    (["cells.h5ad", "--groups", "donr"], "groups must be a column of obs"),
     (["array.npy"], "An array holds no labels: save both"),
     (["old.hace"], "hace predict old.hace NEW"),
     (["one.csv"], "Labels must be of two classes or more"),

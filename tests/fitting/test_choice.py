@@ -58,8 +58,18 @@ def test_one_standard_error_decides_for_the_simpler_one() -> None:
 
 def test_the_standard_error_counts_groups() -> None:
     values = np.repeat([0.0, 1.0], 50)
-    assert standard_error(values) == pytest.approx(0.05)
-    assert standard_error(values, np.repeat(np.arange(10), 10)) == pytest.approx(0.5 / np.sqrt(10))
+    assert standard_error(values) == pytest.approx(0.5 / np.sqrt(99))
+    assert standard_error(values, np.repeat(np.arange(10), 10)) == pytest.approx(0.5 / np.sqrt(9))
+    assert standard_error(values, np.zeros(100)) == np.inf
+
+
+@pytest.mark.parametrize("samples", [7, 90, 272, 1000])
+def test_one_sample_more_is_no_reason_for_more_than_cross_entropy(samples: int) -> None:
+    right = np.arange(samples) < samples // 2
+    one = right | (np.arange(samples) == samples - 1)
+    two = one | (np.arange(samples) == samples - 2)
+    assert simplest([trial(0, right), trial(1, one)], None).advice is ADVICE[0]
+    assert simplest([trial(0, right), trial(1, two)], None).advice is ADVICE[1]
 
 
 @pytest.mark.parametrize("cached", [False, True])

@@ -219,6 +219,49 @@ def test_evaluation_on_other_data() -> None:
     assert of_array.values["leaves", "top-1"] == pytest.approx(right.mean())
 
 
+def cells(x: np.ndarray, donors: int = 30) -> Any:
+    """An AnnData of the samples, with donors."""
+    donor = [f"donor {i // 6 % donors}" for i in range(len(x))]
+    obs = pd.DataFrame({"cell_type": Y[: len(x), 2], "donor": donor})
+    return anndata.AnnData(x, obs=obs.set_index(obs.index.map("cell {}".format)))
+
+
+def test_donors_of_cells_are_groups_as_sites_of_a_table_are() -> None:
+    model = hace.fit(cells(X), hierarchy=TREE, quiet=True)
+    assert any("Samples of one donor are kept together" in note for note in model.findings.notes)
+    assert model.classifier.guarantee(0.8).groups == "new"
+    alone = hace.fit(cells(X), hierarchy=TREE, groups=False, quiet=True)
+    assert not any("kept together" in note for note in alone.findings.notes)
+
+
+def test_few_groups_are_the_reason_that_nothing_is_held_out() -> None:
+    model = hace.fit(X, Y[:, 2], TREE, groups=Y[:, 2], quiet=True)
+    assert any("360 samples in 6 groups are too few to hold out" in note for note in model.findings.notes)
+
+
+def test_lists_columns_and_arrays_of_words_are_data() -> None:
+    rows = hace.fit(X.tolist(), Y[:, 2].tolist(), TREE, quiet=True)
+    array = hace.fit(X.astype(float), Y[:, 2], TREE, quiet=True)
+    assert rows.predict(NEW.tolist()).equals(array.predict(NEW))
+    texts = [f"{row[2]} over {row[0]} number{i}" for i, row in enumerate(Y[:120])]
+    answers = [
+        hace.fit(given, Y[:120, 2], TREE, model="tfidf", quiet=True).predict(given, None)
+        for given in (texts, np.array(texts), pd.Series(texts))
+    ]
+    assert answers[0].equals(answers[1])
+    assert answers[0].equals(answers[2])
+
+
+def test_the_table_given_is_left_as_it_is() -> None:
+    data = pd.DataFrame(X).assign(species=Y[:, 2])
+    before = list(data.columns)
+    model = hace.fit(data, hierarchy=TREE, quiet=True)
+    new = pd.DataFrame(NEW)
+    model.predict(new)
+    assert list(data.columns) == before
+    assert list(new.columns) == list(range(8))
+
+
 BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": X}, "y must hold the labels"),
     ({"data": X, "y": Y[:5, 2]}, "y must have one entry for each of the 360 samples. Got 5"),
@@ -254,6 +297,18 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": X, "y": Y[:, 2], "new": "nowhere"}, "^nowhere does not exist. Give samples from where"),
     ({"data": X, "y": Y[:, 2], "seed": -1}, "seed must be a whole number from 0"),
     ({"data": 3}, "Data must be one of these: .*Got int"),
+    ({"data": X[:, 0], "y": Y[:, 2]}, r"X must be \(M, d\), one row per sample. Got shape \(360,\)"),
+    (
+        {"data": X[:, :, None], "y": Y[:, 2]},
+        r"X must be \(M, d\), one row per sample. Got shape \(360, 8, 1\)",
+    ),
+    ({"data": [[1.0, 2.0], [3.0]], "y": ["a", "b"]}, "Got rows of different shapes"),
+    ({"data": X, "y": [f"bird {i}" for i in range(360)]}, "Got 360 classes with one sample each"),
+    ({"data": np.ones_like(X), "y": Y[:, 2]}, "Features must differ between samples. All 360 are the same"),
+    ({"data": X, "y": Y[:, 2], "groups": ["a"] * 360}, "in two groups or more.*groups=False"),
+    ({"data": cells(X), "label": "celltype"}, "label must be a column of obs.*Did you mean 'cell_type'"),
+    ({"data": cells(X), "groups": "donr"}, "groups must be a column of obs.*Did you mean 'donor'"),
+    ({"data": cells(X), "split": "fold"}, "split must be a column of obs"),
 ]
 
 

@@ -354,6 +354,7 @@ ISCO = (
             {"11": ["12"]},
         ),
         ("semicolons.csv", "Old ID;New ID\na;b\nc;\n", {"a": ["b"], "c": []}),
+        ("tabs.csv", "Old ID\tNew ID\na\tb\nc\t\n", {"a": ["b"], "c": []}),
     ],
 )
 def test_correspondence_as_publishers_write_it(

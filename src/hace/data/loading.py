@@ -50,7 +50,10 @@ def nodes_of(labels: Sequence[str], hierarchy: Hierarchy, source: str) -> np.nda
     return label_nodes(np.array(labels, dtype=str), hierarchy, "id", source)
 
 
-def check_exist(folder: Path, images: Sequence[str]) -> list[str]:
+OWN_PATHS = "Paths in a list are whole, or start in that folder."  # what to look at where images are missing
+
+
+def check_exist(folder: Path, images: Sequence[str], remedy: str = "Unpack the dataset again.") -> list[str]:
     """The images of a list below a folder, by the names they have there; refused if some are missing. Opens no image.
 
     A name on disk may write an accented letter with two characters, as Macs do, and the list with one.
@@ -71,7 +74,7 @@ def check_exist(folder: Path, images: Sequence[str]) -> list[str]:
     if missing:
         raise DataError(
             f"{folder}: every listed image must exist. {len(missing):,} of {len(images):,} are missing; the first is "
-            f"{missing[0]}. Unpack the dataset again."
+            f"{missing[0]}. {remedy}"
         )
     return there
 

@@ -14,6 +14,7 @@ import numpy as np
 from hace.data.dataset import Dataset
 from hace.data.loading import (
     LABEL_OPTION,
+    OWN_PATHS,
     HierarchyLike,
     check_classes,
     check_exist,
@@ -55,7 +56,7 @@ def load_manifest(
     rows = _rows(root, groups, encoding, delimiter)
     nodes = _nodes([row[1] for row in rows], h, label_kind, str(root), [row[4] for row in rows])
     folder = root.parent
-    there = check_exist(folder, [row[0] for row in rows])
+    there = check_exist(folder, [row[0] for row in rows], OWN_PATHS)
     splits = {}
     for split in ordered_splits(row[2] for row in rows):
         chosen = [i for i, row in enumerate(rows) if row[2] == split]

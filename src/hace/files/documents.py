@@ -190,8 +190,9 @@ def read_rows(
 ) -> tuple[list[str], list[tuple[int, dict[str, str]]]]:
     """A table with a header: its columns, and of each row the line and the cells by column.
 
-    Without a delimiter, tabs divide a .tsv; other files are divided by commas, or as spreadsheets of many countries write
-    them by semicolons, where the header has no comma. A .parquet file is read as if it had been such a table.
+    Without a delimiter, tabs divide a .tsv; other files are divided by commas, or where the header has no comma by
+    semicolons, as spreadsheets of many countries write them, or else by tabs. A .parquet file is read as if it had been such
+    a table.
     """
     name = os.fsdecode(path)
     if name.lower().endswith(".parquet"):
@@ -199,11 +200,8 @@ def read_rows(
     text = decode(read_bytes(path), name, encoding)
     if delimiter is None:
         first = text.partition("\n")[0]
-        semicolons = ";" in first and "," not in first
-        if name.lower().endswith(".tsv"):
-            delimiter = "\t"
-        else:
-            delimiter = ";" if semicolons else ","
+        tabs = name.lower().endswith(".tsv")
+        delimiter = "\t" if tabs else next((mark for mark in ",;\t" if mark in first), ",")
     table = csv_rows(text, name, delimiter)
     header = [cell.strip() for cell in next(table, (0, []))[1]]
     rows = []

@@ -342,8 +342,8 @@ def _undecodable(name: str, line: int, error: UnicodeDecodeError, used: str) -> 
     rule = f"{name}, line {line}: the text must be {used.removesuffix('-sig').upper()}."
     new = shlex.quote(f"utf8-{Path(name).name}")  # keeps its ending: readers go by it
     remedy = (
-        f" If it is Latin-1, say so: encoding='latin-1' (on the command line: -o encoding=latin-1); or convert it: iconv -f "
-        f"LATIN1 -t UTF-8 {shlex.quote(name)} > {new}"
+        " If it is Latin-1, say so where it is a taxonomy: encoding='latin-1' (on the command line: -o encoding=latin-1); or "
+        f"convert it: iconv -f LATIN1 -t UTF-8 {shlex.quote(name)} > {new}"
     )
     return FormatError(f"{rule} Got byte 0x{error.object[error.start]:02x}.{remedy if '8' in used else ''}")
 

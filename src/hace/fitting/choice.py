@@ -29,14 +29,14 @@ from hace.fitting.parallel import Folds, submitted
 from hace.fitting.splits import folds_of
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
-from hace.linear.selection import Candidate, CrossValidation, Judged, standard_error
+from hace.linear.selection import Candidate, CrossValidation, Judged, within_noise
 from hace.losses.advice import ADVICE, Advice
 from hace.metrics.intervals import Interval, interval
 
 DROP = "drop"
 USE = "balanced"
 _MOST_CACHED = 20  # choices in the cache
-_VERSION = 2  # of what the cache holds; bump it when results change
+_VERSION = 3  # of what the cache holds; bump it when results change
 
 
 @dataclass(frozen=True, eq=False)
@@ -143,8 +143,7 @@ def simplest(trials: list[Trial], groups: np.ndarray | None) -> Trial:
     """The first candidate that is within one standard error of the best."""
     best = max(trials, key=lambda trial: trial.judged.accuracy)
     for trial in trials:
-        behind = trial.judged.behind(best.judged)
-        if behind.mean() <= standard_error(behind, groups):
+        if within_noise(trial.judged.behind(best.judged), groups):
             return trial
     return best
 

@@ -18,11 +18,12 @@ from hace.data.coco import is_coco, load_coco
 from hace.data.feature_files import feature_splits, read_feature_arrays
 from hace.data.folders import load_folders
 from hace.data.label_studio import is_export, load_label_studio
-from hace.data.loading import IMAGE_SUFFIXES, check_exist, image_files
+from hace.data.loading import IMAGE_SUFFIXES, OWN_PATHS, check_exist, image_files
 from hace.errors import ConfigError, DataError, FormatError
 from hace.files.arrays import Parquet
 from hace.files.documents import read_json, read_rows
 from hace.files.reading import max_memory, optional
+from hace.files.weights import first_line
 from hace.fitting import tables
 from hace.fitting.labels import labels_of, within_labels
 from hace.formats.given import as_hierarchy
@@ -178,6 +179,8 @@ def _not_data(data: Any) -> str:
 
 _REMEDIES = {
     ".hace": " A model is used by `hace predict {path} NEW`.",
+    ".xlsx": " Save the sheet as CSV.",
+    ".xls": " Save the sheet as CSV.",
     ".npy": " An array holds no labels: save both, np.savez('features.npz', X=X, y=y).",
     "photo": " Give the folder with the photos, or a table with their paths.",
 }
@@ -194,6 +197,12 @@ def check_enough(given: Given) -> Given:
             "class."
         )
     single = int((counts == 1).sum())
+    if single == (counts > 0).sum():
+        raise DataError(
+            f"Labels must be of classes with two samples or more. Got {single:,} classes with one sample each, such as "
+            f"{h.names[h.leaf_nodes[int(counts.argmax())]]!r}. If these are measurements or names of samples, name the "
+            "column of classes: label= (--label)."
+        )
     if not single:
         return given
     has = "has" if single == 1 else "have"
@@ -245,13 +254,20 @@ def check_finite(x: Any, names: Sequence[str], features: Sequence[str] | None) -
 
 
 def _is_array(data: Any) -> bool:
-    return hasattr(data, "shape") and hasattr(data, "dtype") and len(data.shape) == 2
+    """Whether data are an array, or rows of numbers in lists."""
+    if isinstance(data, (list, tuple)):
+        return len(data) > 0 and all(isinstance(row, (list, tuple)) or hasattr(row, "shape") for row in data)
+    return hasattr(data, "shape") and hasattr(data, "dtype")
 
 
 def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     """Samples from an array of features and labels."""
     if y is None:
         raise ConfigError("y must hold the labels of an array of features. Got None.")
+    if isinstance(data, (list, tuple)):
+        data = _of_rows(data)
+    if len(data.shape) != 2:
+        raise DataError(f"X must be (M, d), one row per sample. Got shape {tuple(data.shape)}.")
     if hasattr(data, "detach"):
         data = data.detach().cpu().numpy()
     if not hasattr(data, "tocsr"):
@@ -276,6 +292,16 @@ def _read_array(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         groups=_of_samples(columns.groups, data.shape[0], "groups"),
         notes=labels.notes,
     )
+
+
+def _of_rows(rows: Sequence[Any]) -> np.ndarray:
+    """Rows in lists as one array."""
+    try:
+        return np.array([np.asarray(row) for row in rows])
+    except ValueError as error:  # rows of different lengths
+        raise DataError(
+            f"X must be (M, d), one row per sample. Got rows of different shapes: {first_line(error)}"
+        ) from error
 
 
 def numbered(count: int) -> list[str]:
@@ -314,7 +340,7 @@ def is_frame(data: Any) -> bool:
 
 
 def _read_frame(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
-    frame = data if hasattr(data, "itertuples") else data.to_pandas()
+    frame = data.copy(deep=False) if hasattr(data, "itertuples") else data.to_pandas()
     names = [str(i) for i in frame.index] if frame.index.dtype == object else numbered(len(frame))
     return _of_table(frame, y, hierarchy, columns, names)
 
@@ -371,7 +397,7 @@ def _of_table(
         assert items is not None
         folder = Path() if path is None else path.parent
         names = items
-        items = [folder / image for image in check_exist(folder, items)]
+        items = [folder / image for image in check_exist(folder, items, OWN_PATHS)]
     return Given(
         roles.kind,
         x,
@@ -526,7 +552,9 @@ def _read_annotations(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Gi
 
 
 def _is_list_of_words(data: Any) -> bool:
-    if isinstance(data, (str, bytes)) or (not isinstance(data, Sequence) and not hasattr(data, "to_list")):
+    """Whether data are words in a list, a column or an array."""
+    in_a_row = isinstance(data, Sequence) or hasattr(data, "to_list") or getattr(data, "ndim", 0) == 1
+    if isinstance(data, (str, bytes)) or not in_a_row:
         return False
     return len(data) > 0 and all(isinstance(item, (str, Path)) for item in data)
 
@@ -547,7 +575,7 @@ def _read_words(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         items if photos else numbered(len(items)),
         split=_of_samples(columns.split, len(items), "split"),
         groups=_of_samples(columns.groups, len(items), "groups"),
-        items=[Path(item) for item in check_exist(Path(), items)] if photos else items,
+        items=[Path(item) for item in check_exist(Path(), items, OWN_PATHS)] if photos else items,
         notes=labels.notes,
     )
 
@@ -566,20 +594,23 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
     from hace.anndata import feature_names, features_of, read_cells
 
     adata: Any = read_cells(data) if isinstance(data, (str, Path)) else data
+    known = {str(name).casefold(): name for name in adata.obs.columns}
     label = columns.label
     if y is None and label is None:
-        label = next((name for name in CELL_TYPES if name in adata.obs), None)
+        label = next((known[name] for name in CELL_TYPES if name in known), None)
         if label is None:
             raise ConfigError(
                 f"obs must have a column of cell types. Got {', '.join(map(repr, adata.obs.columns))}. Name it: label='...' "
                 "(--label)."
             )
-    values = (
-        y
-        if y is not None
-        else adata.obs[[label] if isinstance(label, str) else list(label or ())].astype(object)
-    )
+    values = y
+    if values is None:
+        named = [label] if isinstance(label, str) else list(label or ())
+        values = adata.obs[[tables.column_named(name, known, "label", "obs") for name in named]].astype(
+            object
+        )
     labels = labels_of(values, hierarchy, f"obs[{label!r}]")
+    split, groups, found = tables.splits_and_groups(adata.obs, columns, "obs")
     x = features_of(adata, np.arange(adata.n_obs), columns.layer, columns.obsm)
     return Given(
         "cells",
@@ -588,10 +619,10 @@ def _read_cells(data: Any, y: Any, hierarchy: Any, columns: Columns) -> Given:
         labels.hierarchy,
         [str(name) for name in adata.obs_names],
         features=feature_names(adata, columns.obsm),
-        split=column_of(adata.obs, columns.split, adata.n_obs, "split"),
-        groups=column_of(adata.obs, columns.groups, adata.n_obs, "groups"),
+        split=column_of(adata.obs, split, adata.n_obs, "split"),
+        groups=column_of(adata.obs, groups, adata.n_obs, "groups"),
         layer=columns.layer,
-        notes=labels.notes,
+        notes=(*found, *labels.notes),
     )
 
 
@@ -619,7 +650,7 @@ KINDS: tuple[Kind, ...] = (
         frozenset({"groups"}),
     ),
     Kind("a table (.csv, .tsv, .parquet)", is_table_file, _read_table_file, _TABLE_COLUMNS),
-    Kind("an array of features", _is_array, _read_array, frozenset({"split", "groups"})),
     Kind("a list of photos or texts", _is_list_of_words, _read_words, frozenset({"split", "groups"})),
+    Kind("an array of features", _is_array, _read_array, frozenset({"split", "groups"})),
 )
 """What `hace.fit` takes, by how it looks; the first that fits reads it."""

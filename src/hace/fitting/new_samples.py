@@ -87,7 +87,8 @@ def read_unlabelled(data: Any, wanted: Sequence[str] | None, layer: str | None =
     elif is_table_file(data):
         samples = _frame_rows(frame_of(Path(data)), wanted, Path(data).name)
     elif is_frame(data):
-        samples = _frame_rows(data if hasattr(data, "itertuples") else data.to_pandas(), wanted, "The table")
+        frame = data.copy(deep=False) if hasattr(data, "itertuples") else data.to_pandas()
+        samples = _frame_rows(frame, wanted, "The table")
     elif isinstance(data, (str, Path)):
         parts = feature_parts(Path(data))
         names = [

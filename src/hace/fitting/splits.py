@@ -81,8 +81,11 @@ def split_samples(
         held = _held_out(nodes[pool], hierarchy, None if together is None else together[pool], part, seed)
         if len(held) < LEAST:
             what = "test" if part == TEST else "calibrate and guarantee"
+            where = ""
+            if together is not None and len(pool) > 2 * (groups := len(np.unique(together[pool]))):
+                where = f" in {groups:,} groups"
             notes.append(
-                f"{len(pool):,} samples are too few to hold out {LEAST} with a class label: nothing is left to {what}."
+                f"{len(pool):,} samples{where} are too few to hold out {LEAST} with a class label: nothing is left to {what}."
             )
             continue
         names[pool[held]] = part
@@ -120,8 +123,9 @@ def folds_of(nodes: IntArray, hierarchy: Hierarchy, together: np.ndarray | None,
     for i in range(folds):
         if not (fine & (fold != i)).any():
             raise DataError(
-                f"Training samples must have class labels in two of {folds} folds, to choose a loss. Got them in one: add "
-                "samples with a class label, or let groups be smaller (groups=)."
+                "Training samples with a class label must be in two groups or more, to choose a loss. Got one group of "
+                "samples that belong together, or are near-copies. Add samples of others, or take samples one by one: "
+                "groups=False (--groups none)."
             )
     return fold
 

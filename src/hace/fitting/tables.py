@@ -100,19 +100,26 @@ def roles_of(frame: Any, columns: Columns, hierarchy: Any, *, labelled: bool, so
     known = {name.casefold(): name for name in names}
     notes: list[str] = []
     label = [] if labelled else _labels(known, columns, hierarchy, source)
-    split = (
-        column_named(columns.split, known, "split", source)
-        if columns.split is not None
-        else known.get("split")
-    )
-    if split is not None and columns.split is None and not _holds_splits(frame[split]):
-        split = None
-    groups = _groups(frame, known, columns, source, notes)
+    split, groups, found = splits_and_groups(frame, columns, source)
+    notes += found
     used = {*label, *(name for name in (split, groups) if isinstance(name, str))}
     left = [name for name in names if name not in used]
     items, kind = _items(frame, left, columns, known, source)
     features = [] if items else _features(frame, columns, left, source, notes)
     return Roles(label, features, items, kind, split, groups, tuple(notes))
+
+
+def splits_and_groups(frame: Any, columns: Columns, source: str) -> tuple[Any, Any, list[str]]:
+    """The columns of splits and of groups, or arrays that the caller gave, and notes about what was found by name."""
+    known = {str(name).casefold(): name for name in frame.columns}
+    notes: list[str] = []
+    if columns.split is not None:
+        split = column_named(columns.split, known, "split", source)
+    else:
+        split = known.get("split")
+        if split is not None and not _holds_splits(frame[split]):
+            split = None
+    return split, _groups(frame, known, columns, source, notes), notes
 
 
 def _items(

@@ -21,7 +21,7 @@ from scipy import sparse
 from scipy.sparse.csgraph import connected_components
 
 from hace.data.split import split_name
-from hace.errors import ConfigError
+from hace.errors import ConfigError, DataError
 from hace.files.reading import optional
 from hace.fitting.inputs import Given
 from hace.fitting.large import shortened
@@ -85,6 +85,8 @@ def together(given: Given) -> Together:
     """The groups of the user, with near-copies joined to them; else near-copies alone."""
     place = near_copies(given)
     notes = []
+    if len(given) > 1 and (place == place[0]).all():
+        raise DataError(f"Features must differ between samples. All {len(given):,} are the same.")
     copies = int((np.bincount(place)[place] > 1).sum())
     if copies:
         across = _copies_in_training(given.split, place)
@@ -210,8 +212,9 @@ def _copies_in_training(split: Any, place: IntArray) -> list[str]:
         twins = int((own & trained).sum())
         if twins:
             what = "guarantees flatter" if part == CALIBRATION else "accuracy flatters"
+            has = "has" if twins == 1 else "have"
             notes.append(
-                f"{twins:,} of your {own.sum():,} {part} samples have one in training, so {what} the model"
+                f"{twins:,} of your {own.sum():,} {part} samples {has} one in training, so {what} the model"
             )
     return notes
 

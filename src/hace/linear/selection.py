@@ -124,7 +124,7 @@ def _best_decay(losses_of: Callable[[float], np.ndarray], groups: np.ndarray | N
             least += step
     for exponent in sorted(tried, key=lambda exponent: abs(exponent - USUAL)):
         behind = tried[exponent] - tried[least]
-        if behind.mean() <= standard_error(behind, groups):
+        if within_noise(behind, groups):
             return exponent
     return least
 
@@ -350,9 +350,21 @@ def _started(loss: HierarchicalLoss, near: FittedHead) -> FittedHead:
 
 
 def standard_error(values: np.ndarray, groups: np.ndarray | None = None) -> float:
-    """Of the mean of values of samples (M,), or of groups of them."""
-    if groups is not None:
+    """Of the mean of values of samples (M,), or of groups of them; infinite where there is only one."""
+    if groups is None:
+        sums = values - values.mean()
+    else:
         place = np.unique(groups, return_inverse=True)[1]
         sums = np.bincount(place, weights=values - values.mean())
-        return float(np.sqrt(np.square(sums).sum()) / len(values))
-    return float(values.std() / np.sqrt(len(values)))
+    if len(sums) < 2:
+        return float("inf")
+    unbiased = len(sums) / (len(sums) - 1)
+    return float(np.sqrt(unbiased * np.square(sums).sum()) / len(values))
+
+
+def within_noise(behind: np.ndarray, groups: np.ndarray | None = None) -> bool:
+    """Whether samples (M,) put one choice behind another by one standard error or less, on average.
+
+    A lead of one sample is exactly one standard error, but for rounding.
+    """
+    return bool(behind.mean() <= (1 + 1e-9) * standard_error(behind, groups))

@@ -133,7 +133,11 @@ def as_texts(given: Any, column: str | None = None) -> TextList | FeatureRows:
     """What a caller gives a model of texts: texts, a .csv or .tsv table with a column of them, or features."""
     if isinstance(given, (TextList, FeatureRows)):
         return given
-    items = [given] if isinstance(given, (str, Path)) else given
+    items = given
+    if isinstance(given, (str, Path)):
+        items = [given]
+    elif getattr(given, "ndim", 0) == 1:  # an array or a column
+        items = given.tolist()
     if not isinstance(items, (list, tuple)) or not all(isinstance(item, (str, Path)) for item in items):
         inputs = as_inputs(given)
         if isinstance(inputs, FeatureRows):
