@@ -248,24 +248,25 @@ class RiskBound:
         return low
 
     def enough(self, units: Outcomes | GroupOutcomes) -> int | None:
-        """About how many units like these would support answers, where these support none; None: no number would.
+        """About how many units like these would support answers, where these support none; None: no number is in sight.
 
-        Of the thresholds at which the share of false answers here is below alpha, the one that needs the fewest for a test of
-        that share to pass.
+        Of the thresholds at which the share of false answers here is below alpha, the one that needs the fewest for a test to
+        pass if that share is one standard error higher, since it is the lowest of many, and the test's own answers another.
         """
         tried = units.thresholds()[1:]
         tried = tried[:: -(-len(tried) // _MOST_TESTED)]
         answers = units.answers_at(tried)
         rate = (units.loss_at(tried) / self.most + 0.5) / (answers + 1)
+        rate += np.sqrt(rate * (1 - rate) / (answers + 1))
         hopeful = (rate < float(self.alpha)) & (answers > 0)
         if self.of != "answers" or not hopeful.any():
             return None
         rate = rate[hopeful]
         share = answers[hopeful] / len(units)
         sizes = np.unique(np.geomspace(1, 1 << 20, 300).astype(np.int64))
-        passes = self.supported(
-            np.ceil(sizes * rate[:, None]), np.broadcast_to(sizes, (len(rate), len(sizes)))
-        )
+        expected = sizes * rate[:, None]
+        unlucky = np.ceil(expected + np.sqrt(expected * (1 - rate[:, None])))
+        passes = self.supported(unlucky, np.broadcast_to(sizes, (len(rate), len(sizes))))
         least = np.where(passes.any(axis=1), sizes[passes.argmax(axis=1)], np.inf)
         number = float((least / share).min()) * _CHOOSING / (_CHOOSING - 1)
         return math.ceil(number) if math.isfinite(number) else None
