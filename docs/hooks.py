@@ -155,6 +155,10 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
 
     The repository has the record of the evidence and the notebook beside docs, the site below them: links between both follow.
     """
+    if page.file.src_uri.startswith("evidence/"):
+        page.meta["search"] = {
+            "boost": 0.1
+        }  # whoever searches for a word wants its page, then the proofs and tables
     markdown = FROM_EVIDENCE.sub("](../", TO_RECORD.sub(r"](\1\2/", with_losses(markdown)))
     markdown = MATH_BLOCK.sub(lambda block: drawn(block[1].replace("\n", " ")), COMMENT.sub("", markdown))
     return markdown + object_index() if page.file.src_uri == "api/index.md" else markdown

@@ -184,6 +184,9 @@ def test_the_site_draws_formulas_and_examples() -> None:
     assert hooks.COMMENT.sub("", "<!-- a -->1<!-- b -->\n<!-- c -->\nX") == "1\nX"
     assert "<math" in shown
     assert "```" not in shown
+    record = SimpleNamespace(file=SimpleNamespace(src_uri="evidence/guarantees.md"), meta={})
+    hooks.on_page_markdown("# Proofs", record)
+    assert record.meta["search"]["boost"] < 1  # the guide's own page is found first
     made = Markdown(extensions=["pymdownx.superfences", hooks.PageExtension()])
     html = made.convert("An example:\n\n>>> 1 + 1\n2\n\n.. math:: x^2\n\nDone.")
     assert "blockquote" not in html
