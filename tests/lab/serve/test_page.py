@@ -331,6 +331,39 @@ def test_guarantees_about_a_region_hold_for_this_region_alone(
         assert text(browser, "guarantee").startswith(said)
 
 
+def test_a_prior_of_the_calibration_weighs_classes_on_the_page_and_in_the_api(
+    browser: Any, demo: tuple[Path, list[Sample]], serve: Callable[[Any], str], tmp_path: Path
+) -> None:
+    path = photo(tmp_path / "a.png")
+    other = Predictor.from_run(demo[0])
+    plain = other.predict([path]).leaves.ids[0]
+    prior = {plain[0]: 1e-6}
+    other.calibration = replace(other.calibration, prior=prior)
+    address = serve(make_app(other, samples=demo[1]))
+    opened(browser, address)
+    browser.find_element("id", "files").send_keys(str(path))
+    soon(browser, lambda: bool(text(browser, "said")))
+    slide(browser, 90)
+    assert text(browser, "guarantee") == other.calibration.threshold_for(0.9).guarantee
+    assert "weighted by how common they are here" in text(browser, "note")
+    expected = other.predict([path], accuracy=0.9, prior=prior)
+    best = (
+        "const { leaves } = decided(page.items[0]), best = leaves.indexOf(Math.max(...leaves)); "
+        "return page.tree.nodes[page.tree.leaves[best]].id"
+    )
+    assert browser.execute_script(best) == expected.leaves.ids[0][0] == plain[1]
+    assert (
+        browser.execute_script("return page.tree.nodes[decided(page.items[0]).v]?.id ?? null")
+        == expected.answers.ids[0]
+    )
+    reply = browser.execute_async_script(
+        "const done = arguments[0]; page.items[0].file.arrayBuffer().then((body) => fetch('predict?accuracy=0.9', "
+        "{method: 'POST', headers: {'Content-Type': 'image/png'}, body})).then((r) => r.json()).then(done)"
+    )
+    (document,) = reply["predictions"]
+    assert document["answer"]["id"] == expected.answers.ids[0]
+
+
 def test_the_token_is_in_the_part_of_the_address_that_stays_in_the_browser(
     browser: Any, predictor: Predictor, serve: Callable[[Any], str]
 ) -> None:

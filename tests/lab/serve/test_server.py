@@ -150,13 +150,22 @@ def test_what_it_says_of_itself(client: Any, predictor: Predictor, demo: Any) ->
         assert not re.search(r"(src|href)=[\"']?(https?:)?//", reply.text), "no external requests"
 
 
-@pytest.mark.parametrize("special", [{"pool": "mean"}, {"prior": {"bird": 2.0}}])
-def test_guarantees_about_groups_or_a_prior_are_not_the_pages(demo: Any, special: dict[str, Any]) -> None:
+def test_guarantees_about_groups_are_not_the_pages(demo: Any) -> None:
     other = Predictor.from_run(demo[0])
-    other.calibration = replace(other.calibration, **special)
+    other.calibration = replace(other.calibration, pool="mean")
     about = model_document(other)
-    assert (about["guarantees"], about["region"]) == ([], None)
+    assert (about["guarantees"], about["region"], about["weights"]) == ([], None, None)
     assert about["temperature"] == (other.temperature or 1.0)
+
+
+def test_guarantees_with_a_prior_come_with_its_weights(demo: Any) -> None:
+    other = Predictor.from_run(demo[0])
+    other.calibration = replace(other.calibration, prior={"bird": 2.0})
+    about = model_document(other)
+    h = other.hierarchy
+    assert len(about["guarantees"]) == len(other.calibration.thresholds)
+    assert about["prior"] == {"bird": 2.0}
+    assert about["weights"] == [2.0 if "bird" in h.path(node) else 1.0 for node in h.nodes]
 
 
 def test_samples_from_a_folder_hide_where_it_is(tmp_path: Path) -> None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -69,10 +69,16 @@ class Job:
 
 
 class Batcher:
-    """Runs the model for many requests at once: whatever waits, up to `limits.batch` samples, is one batch."""
+    """Runs the model for many requests at once: whatever waits, up to `limits.batch` samples, is one batch.
 
-    def __init__(self, predictor: Predictor, limits: Limits) -> None:
+    ``prior``: weights of nodes for every question, those of the model's calibration.
+    """
+
+    def __init__(
+        self, predictor: Predictor, limits: Limits, prior: Mapping[str, float] | None = None
+    ) -> None:
         self.predictor = predictor
+        self.prior = prior
         self.limits = limits
         self.view = ScoreView(predictor.loss, predictor.hierarchy, restricted=True)
         self.queue: asyncio.Queue[Job] = asyncio.Queue(limits.waiting)
@@ -83,7 +89,9 @@ class Batcher:
         self.workers: list[asyncio.Task[None]] = []
         self.samples = 0  # of all requests that are not answered yet
         self.running_since: dict[int, float] = {}  # worker: when its batch started
-        self.check = lru_cache(256)(lambda question: predictor.decide(predictor.nothing(), question))
+        self.check = lru_cache(256)(
+            lambda question: predictor.decide(predictor.nothing(), self._weighted(question))
+        )
 
     def start(self) -> None:
         """Start the workers in the running event loop."""
@@ -196,6 +204,9 @@ class Batcher:
         with np.errstate(over="ignore", invalid="ignore"):  # a sample that overflows gets an error of its own
             return self.predictor.feature_outputs(x.numpy())
 
+    def _weighted(self, question: Question) -> Question:
+        return replace(question, prior=self.prior)
+
     def _documents(
         self, names: list[str], z: Tensor, question: Question, scores: bool
     ) -> list[dict[str, Any]]:
@@ -204,8 +215,9 @@ class Batcher:
         usable = finite.nonzero().flatten().tolist()
         answered: Iterator[dict[str, Any]] = iter(())
         if usable:
-            answers = self.predictor.decide(z[finite], question)
-            guarantee = self.predictor.threshold_for(question)
+            asked = self._weighted(question)
+            answers = self.predictor.decide(z[finite], asked)
+            guarantee = self.predictor.threshold_for(asked)
             made = Predictions([names[i] for i in usable], *answers, guarantee=guarantee)
             answered = made.documents()
         values = self.view(z[finite].cpu()).tolist() if scores and usable else [None] * len(usable)

@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hace.data import Features
+from hace.decisions.calibration import Calibration
+from hace.decisions.scores import prior_weights
 from hace.draw import templates
 from hace.errors import ConfigError, HaceError
 from hace.files.reading import read_image
@@ -50,16 +52,21 @@ class Sample(NamedTuple):
 _RULES = ("threshold", "climb", "set")  # that the page knows
 
 
-def model_document(predictor: Predictor) -> dict[str, Any]:
-    """What the page and GET /model say of a model."""
-    h = predictor.hierarchy
+def own_calibration(predictor: Predictor) -> Calibration | None:
+    """The calibration of a model, if it is about single samples, as the page and the API show them."""
     try:
         calibration = predictor.calibration
     except HaceError:  # it has none
-        calibration = None
-    # The page shows single samples, and knows no prior: guarantees about groups or with a prior are not its own.
-    plain = calibration and not (calibration.pool or calibration.prior)
-    guarantees = calibration.thresholds if calibration and plain else []
+        return None
+    return None if calibration.pool else calibration
+
+
+def model_document(predictor: Predictor) -> dict[str, Any]:
+    """What the page and GET /model say of a model."""
+    h = predictor.hierarchy
+    calibration = own_calibration(predictor)
+    guarantees = calibration.thresholds if calibration else []
+    prior = calibration.prior if calibration else None
     return {
         "kinds": predictor.kinds,
         "input": {
@@ -79,10 +86,13 @@ def model_document(predictor: Predictor) -> dict[str, Any]:
             for t in guarantees
             if t.accuracy is not None and t.groups is None and t.constrained and t.rule in _RULES
         ],
-        "region": list(calibration.subset) if calibration and plain and calibration.subset else None,
-        "broken": calibration.broken if calibration and plain else "",
+        "region": list(calibration.subset) if calibration and calibration.subset else None,
+        "prior": None if prior is None else dict(prior),
+        "weights": None if prior is None else prior_weights(h, prior).tolist(),  # of each node
+        "broken": calibration.broken if calibration else "",
         "note": "It knows only these classes: whatever you show it, it answers with one of them or a group of them. "
-        "A guarantee holds for samples from the same source as the calibration samples.",
+        "A guarantee holds for samples from the same source as the calibration samples."
+        + (" Classes are weighted by how common they are here, as in the calibration." if prior else ""),
     }
 
 

@@ -69,7 +69,7 @@ def make_app(
     about = model_document(predictor)
     if about["kinds"] != ["features"]:
         _ = predictor.vision  # its model loads here, not with the first request
-    batcher = Batcher(predictor, limits)
+    batcher = Batcher(predictor, limits, about["prior"])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

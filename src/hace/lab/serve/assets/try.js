@@ -34,11 +34,13 @@ class Tree {
     this.classes = leafSets;
   }
 
-  // Probabilities of nodes and of leaves from scores over "leaves" or "nodes". keep: a set of leaf nodes, or null for all.
-  probabilities(scores, outputs, temperature, keep) {
+  // Probabilities of nodes and of leaves from scores over "leaves" or "nodes". keep: a set of leaf nodes, or null for all;
+  // weights: of each node, how much likelier it is here than in training, or null.
+  probabilities(scores, outputs, temperature, keep, weights) {
     const allowed = keep && new Set([...keep].flatMap((v) => this.above[v]));
     const node = (column) => (outputs === "leaves" ? this.leaves[column] : column);
-    const z = scores.map((s, c) => (allowed && !allowed.has(node(c)) ? -Infinity : s / temperature));
+    const prior = (v) => (weights ? Math.log(weights[v]) : 0);
+    const z = scores.map((s, c) => (allowed && !allowed.has(node(c)) ? -Infinity : s / temperature + prior(node(c))));
     const p = softmax(z);
     const nodes = new Float64Array(this.nodes.length);
     p.forEach((mass, c) => this.above[node(c)].forEach((a) => (nodes[a] += mass)));
@@ -371,7 +373,7 @@ function guarantee() {
 
 function decided(item) {
   const kept = guarantee(), { model, tree } = page;
-  const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, model.temperature, page.keep);
+  const { nodes, leaves } = tree.probabilities(item.scores, model.outputs, model.temperature, page.keep, model.weights);
   const asked = Number($("sure").value) / 100;
   if (kept && kept.rule === "set") {
     const set = kept.threshold > 1 ? [] : tree.set(nodes, kept.nodes, kept.threshold), nothing = tree.rooted ? tree.tops[0] : -1;
