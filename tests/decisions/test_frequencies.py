@@ -34,6 +34,16 @@ def test_frequencies_are_estimated_without_labels(method: str) -> None:
     assert made.sum() == pytest.approx(1)
 
 
+def test_scores_that_favour_a_class_do_not_mislead_the_estimate() -> None:
+    """A model that names huskies too often on the calibration samples does so on new ones, too."""
+    rng = np.random.default_rng(5)
+    favour = np.array([1.5, 0.0, -1.0, 0.0])
+    z, y = samples(rng, 4000, np.full(4, 0.25))
+    new, _ = samples(rng, 4000, SHIFTED)
+    made = estimate_frequencies(Scores(new + favour, TREE), Scores(z + favour, TREE), TREE.leaf_nodes[y])
+    assert made == pytest.approx(SHIFTED, abs=0.04)
+
+
 def test_matching_samples_have_the_frequencies() -> None:
     rng = np.random.default_rng(1)
     label = np.append(rng.integers(4, size=20000), -1)

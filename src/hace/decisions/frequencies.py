@@ -5,7 +5,8 @@ class changed. A class without calibration samples is assumed absent.
 
 :func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x) f(c) /
 f0(c), and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are calibrated, so give
-them divided by their temperature. "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered
+them divided by their temperature. A factor for each class, the likeliest for the calibration samples, comes first: with it the
+mean p0(c | x) of these is f0(c) (bias-corrected temperature scaling, Alexandari, Kundaje and Shrikumar 2020). "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered
 i and m[i] the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
 calibrated, but noisier where classes have few samples.
 
@@ -56,9 +57,11 @@ def estimate_frequencies(
         raise DataError(
             "Calibration samples must have labels at classes, to estimate class frequencies. Got none."
         )
+    labelled = calibration[label >= 0]
     if method == "em":
-        return _likeliest(_probabilities(new), known / known.sum())
-    return _from_confusion(new, calibration[label >= 0], label[label >= 0], known)
+        before = known / known.sum()
+        return _likeliest(_probabilities(new) * _corrections(_probabilities(labelled), before), before)
+    return _from_confusion(new, labelled, label[label >= 0], known)
 
 
 def class_labels(hierarchy: Hierarchy, truth: np.ndarray) -> np.ndarray:
@@ -68,6 +71,20 @@ def class_labels(hierarchy: Hierarchy, truth: np.ndarray) -> np.ndarray:
 
 def _probabilities(scores: Scores) -> np.ndarray:
     return scores.leaves().double().softmax(dim=1).cpu().numpy()
+
+
+def _corrections(p: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """(n,) a factor for each class with which probabilities (S, n), made to sum to 1 again, have these shares as their mean."""
+    factors = (shares > 0).astype(np.float64)
+    for _ in range(_STEPS):
+        corrected = p * factors
+        total = corrected.sum(axis=1, keepdims=True)
+        mean = np.divide(corrected, total, out=np.zeros_like(p), where=total > 0).mean(axis=0)
+        if np.abs(mean - shares).max() < _STILL:
+            break
+        factors *= np.divide(shares, mean, out=np.ones_like(mean), where=mean > 0)
+        factors /= factors.max()
+    return factors
 
 
 def _likeliest(p: np.ndarray, before: np.ndarray) -> np.ndarray:
