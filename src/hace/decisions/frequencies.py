@@ -3,11 +3,12 @@
 **Assumption** (label shift): within each class, new samples look like the calibration samples; only how many there are of each
 class changed. A class without calibration samples is assumed absent.
 
-:func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x) f(c) /
-f0(c), and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are calibrated, so give
-them divided by their temperature. A factor for each class, the likeliest for the calibration samples, comes first: with it the
-mean p0(c | x) of these is f0(c) (bias-corrected temperature scaling, Alexandari, Kundaje and Shrikumar 2020). "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered
-i and m[i] the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
+:func:`estimate_frequencies` has two methods. "em" alternates between the posteriors p(c | x), in proportion to p0(c | x)
+f(c) / f0(c), and their mean f(c) (Saerens, Latinne and Decaestecker 2002): the likeliest frequencies if scores are
+calibrated, so give them divided by their temperature. A factor for each class, the likeliest for the calibration samples,
+comes first: with it the mean p0(c | x) of these is f0(c) (bias-corrected temperature scaling, Alexandari, Kundaje and
+Shrikumar 2020). "confusion" solves C w = m, with C[i, j] the share of calibration samples of class j answered i and m[i]
+the share of new samples answered i, for weights w >= 0 (Lipton, Wang and Smola 2018): right even if scores are not
 calibrated, but noisier where classes have few samples.
 
 :func:`matching_rows` accepts a calibration sample of class c with probability w(c) / max w, w = f / f0. The accepted samples
