@@ -73,7 +73,7 @@ def serve(
     with tempfile.TemporaryDirectory() as temporary:
         from hace.fitting.new_samples import opened
         from hace.lab.serve.demo import train_demo
-        from hace.lab.serve.page import first_samples
+        from hace.lab.serve.page import samples_among
         from hace.lab.serve.predictor import Predictor
         from hace.lab.serve.server import is_local, listening, make_app, make_server
 
@@ -87,7 +87,7 @@ def serve(
             buttons = [] if samples is not None else own_samples(run, data_root)
         predictor = Predictor.from_run(model, checkpoint=checkpoint, device=device)
         if samples is not None:
-            buttons = first_samples(opened(predictor, [str(samples)]))
+            buttons = samples_among(opened(predictor, [str(samples)]))
         with listening(host, port) as sock:
             port = sock.getsockname()[1]
             hosts = ("127.0.0.1", "localhost", "[::1]", host) if local else None

@@ -174,6 +174,15 @@ def test_samples_from_a_folder_hide_where_it_is(tmp_path: Path) -> None:
     assert (sample.name, sample.about["kind"]) == ("a.png", "images")
 
 
+def test_samples_of_a_folder_are_of_all_its_classes(tmp_path: Path) -> None:
+    for name in ("gull", "tern", "auk"):
+        (tmp_path / name).mkdir()
+        for i in range(20):
+            (tmp_path / name / f"{name}-{i}.png").write_bytes(png())
+    shown = [sample.name.split("-")[0] for sample in read_samples(tmp_path)]
+    assert {name: shown.count(name) for name in shown} == {"auk": 4, "gull": 4, "tern": 4}
+
+
 @pytest.mark.parametrize(
     ("status", "words", "query", "request_options"),
     [

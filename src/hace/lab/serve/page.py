@@ -124,7 +124,7 @@ def some_samples(split: Any) -> list[Sample]:
     """Samples of a split, of as many classes as there is room for."""
     h = split.hierarchy
     _, first = np.unique(split.nodes, return_index=True)
-    chosen = np.sort(first)[np.linspace(0, len(first) - 1, min(SHOWN, len(first))).astype(int)]
+    chosen = np.sort(first)[_spread(len(first))]
     return [
         Sample(
             Path(split.names[i]).name,
@@ -136,19 +136,25 @@ def some_samples(split: Any) -> list[Sample]:
 
 
 def read_samples(path: str | Path) -> list[Sample]:
-    """The first samples at a path of photos or features, with their file names alone."""
-    return first_samples(read_inputs(path))
+    """Some samples at a path of photos or features, with their file names alone."""
+    return samples_among(read_inputs(path))
 
 
-def first_samples(given: ImageList | FeatureRows) -> list[Sample]:
-    """The first samples of those that `hace predict` opened, with their file names alone."""
+def samples_among(given: ImageList | FeatureRows) -> list[Sample]:
+    """Some of the samples that `hace predict` opened, spread evenly: neighbours in a folder are often of one class."""
     if isinstance(given, TextList):
         raise ConfigError("Samples must be photos or features. Got texts: type them on the page.")
     if isinstance(given, FeatureRows):
         names, x = given.parts[0]
-        return [Sample(Path(name).name, "", x[i].tolist()) for i, name in enumerate(names[:SHOWN])]
-    shown = zip(given.names[:SHOWN], given.images, strict=False)
-    return [Sample(Path(name).name, "", png(read_image(image))) for name, image in shown]
+        return [Sample(Path(names[i]).name, "", x[i].tolist()) for i in _spread(len(names))]
+    return [
+        Sample(Path(given.names[i]).name, "", png(read_image(given.images[i]))) for i in _spread(len(given))
+    ]
+
+
+def _spread(count: int) -> list[int]:
+    """Positions of as many samples as there is room for, from the first to the last."""
+    return np.linspace(0, count - 1, min(SHOWN, count)).astype(int).tolist()
 
 
 def png(image: Any) -> bytes:
