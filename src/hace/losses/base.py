@@ -133,9 +133,10 @@ class HierarchicalLoss(ConstantModule, ABC):
         """
         if labels is None or not kernel_supports(z, labels):
             return None
-        if labels.dtype is not torch.int64 or labels.ndim != 1 or labels.numel() == 0:
+        if labels.dtype is not torch.int64 or labels.ndim != 1:
             return None
-        if z.shape != (labels.shape[0], self._num_outputs):
+        rows = labels.shape[0]
+        if rows == 0 or z.shape != (rows, self._num_outputs):
             return None
         call = self._supported_call() if compiling() else self.cached("kernel call", self._supported_call)
         if call is None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from hace.losses.kernels import torch_internals
-from hace.losses.kernels.torch_internals import compiling, exporting, is_eager
+from hace.losses.kernels.torch_internals import compiling, computes_now, exporting
 
 _INTERFACE = 11  # of the extension this package is written for: a build of other source takes other arguments
 
@@ -77,7 +77,7 @@ def kernel_supports(z: Tensor, *others: Tensor | None, gradient: bool = True) ->
         return gradient and on_cpu and not exporting()
     if not gradient and z.requires_grad and torch.is_grad_enabled():
         return False
-    return is_eager(z, *others)
+    return computes_now((z, *others))
 
 
 def address(tensor: Tensor | None) -> int:

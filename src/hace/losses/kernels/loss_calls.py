@@ -29,8 +29,8 @@ class KernelCall(NamedTuple):
     """A loss of the kernel, prepared: what it takes besides the batch.
 
     ``function`` is its name, ``tensors`` and ``numbers`` are its own arguments, ``labels`` is how many labels there are and
-    ``weight`` their weights. ``arguments`` are the addresses of the tensors and the numbers, ``weight_address`` is that of the
-    weights; a graph has no addresses.
+    ``weight`` their weights. ``run`` is the function itself, ``arguments`` are the addresses of the tensors and the numbers,
+    ``weight_address`` is that of the weights. In a graph there are no addresses, and ``run`` is None.
     """
 
     function: str
@@ -38,6 +38,7 @@ class KernelCall(NamedTuple):
     numbers: tuple[float, ...]
     labels: int
     weight: Tensor | None
+    run: Callable[..., int] | None
     weight_address: int
     arguments: tuple[float, ...]
 
@@ -50,8 +51,11 @@ def prepare_call(
     weight: Tensor | None = None,
 ) -> KernelCall:
     """A call of a loss; see :class:`KernelCall`."""
-    prepared = (0, ()) if compiling() else (address(weight), (*map(address, tensors), *numbers))
-    return KernelCall(function, tuple(tensors), tuple(numbers), labels, weight, *prepared)
+    given = function, tuple(tensors), tuple(numbers), labels, weight
+    if compiling():
+        return KernelCall(*given, None, 0, ())
+    run = getattr(extension.module, function)
+    return KernelCall(*given, run, address(weight), (*map(address, tensors), *numbers))
 
 
 def tree_places(level: Tensor) -> Tensor:
@@ -76,11 +80,12 @@ def _compute(
     summed: bool,
 ) -> tuple[Tensor, Tensor | None]:
     """(B,) losses, or with ``summed`` their sum, and the gradient of that sum if it is wanted."""
+    assert call.run is not None
     z = z.contiguous()
     rows, columns = z.shape
     loss = torch.empty_like(_SCALAR) if summed else z.new_empty(rows)
     grad = torch.empty_like(z) if with_grad else None
-    bad = getattr(extension.module, call.function)(
+    bad = call.run(
         z.data_ptr(),
         rows,
         columns,
@@ -102,9 +107,8 @@ def _compute(
 
 class _KernelLoss(SingleLevelFunction):
     @staticmethod
-    def forward(
-        ctx, z: Tensor, call: KernelCall, labels: Any, ignore_index: int, reduction: str, in_torch: Any
-    ) -> Tensor:  # type: ignore[override]
+    def forward(ctx, z: Tensor, rest: tuple[Any, ...]) -> Tensor:  # type: ignore[override]
+        call, labels, ignore_index, reduction, in_torch = rest
         summed = labels is not None and reduction != "none"
         loss, ctx.grad = _compute(z, ctx.needs_input_grad[0], call, labels, ignore_index, reduction, summed)
         ctx.save_for_backward(z)
@@ -114,11 +118,11 @@ class _KernelLoss(SingleLevelFunction):
         return loss
 
     @staticmethod
-    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None, None, None, None, None]:  # type: ignore[override]
+    def backward(ctx, *outer: Tensor) -> tuple[Tensor | None, None]:  # type: ignore[override]
         by = outer[0]
         if torch.is_grad_enabled():
             grad = _differentiable_gradient(ctx)
-            return grad * (by[:, None] if by.ndim else by), None, None, None, None, None
+            return grad * (by[:, None] if by.ndim else by), None
         # The gradient was made with the loss. It is handed over once, and recomputed if the graph is used twice.
         grad = ctx.grad
         ctx.grad = None
@@ -126,7 +130,7 @@ class _KernelLoss(SingleLevelFunction):
             grad = _gradient_again(ctx)
         if not _are_ones(by):
             grad = grad.mul_(by[:, None] if by.ndim else by)
-        return grad, None, None, None, None, None
+        return grad, None
 
 
 def kernel_loss(
@@ -147,9 +151,10 @@ def kernel_loss(
         reduction: ``"none"``, ``"mean"`` or ``"sum"``.
         in_torch: computes (B,) losses from logits and labels in plain PyTorch, for second derivatives.
     """
-    if compiling():
+    if call.run is None:
         return _graph_loss(z, call, labels, ignore_index, reduction)
-    return _KernelLoss.apply(z, call, labels, ignore_index, reduction, in_torch)  # type: ignore[return-value]
+    # One argument beside the logits: autograd looks at each.
+    return _KernelLoss.apply(z, (call, labels, ignore_index, reduction, in_torch))  # type: ignore[return-value]
 
 
 def _are_ones(by: Tensor) -> bool:

@@ -161,9 +161,9 @@ INLINE int is_wide_branch(const Job *job, int64_t first, int64_t last) {
 }
 
 /* The rest of a quick sample whose path has no subtree wider than a vector, but for those with all columns. The vector begins
-   at `at`; no loop or branch depends on where in the row the label is. */
+   at `at`; no loop or branch depends on where in the row the label is. Logarithms come last: a call keeps no vector. */
 INLINE double window_row(const Job *job, float *term, int64_t at, const int64_t *node, const double *value, int64_t k,
-                         int64_t steps, double all, double scale) {
+                         int64_t steps, double all, double scale, double *sums) {
     const vint lane = {NUMBERS};
     double loss = 0, mass = 0, above = 0;
     for (int64_t j = 0; j < k; j++) mass += value[j];
@@ -174,16 +174,18 @@ INLINE double window_row(const Job *job, float *term, int64_t at, const int64_t 
     for (int64_t j = steps - 1; j >= 0; j--) {
         const vint mine = (lane >= (int32_t)(job->low[node[j]] - at)) & (lane < (int32_t)(job->high[node[j]] - at));
         const vfloat inside = (vfloat)((vint)window & mine);
-        const double sum = total(&inside);
-        if (value[j] != 0) loss -= value[j] * log(sum / all);
-        above += value[j] / sum;
+        sums[j] = total(&inside);
+        above += value[j] / sums[j];
         const vfloat own = (vfloat){0} + (float)(scale * (mass / all - above));
         choose(&mine, &own, &factor, &factor);
     }
-    if (!job->grad) return loss;
-    scale_by(term, job->cols, outside);
-    window = window * factor;
-    store(term + at, &window);
+    if (job->grad) {
+        scale_by(term, job->cols, outside);
+        window = window * factor;
+        store(term + at, &window);
+    }
+    for (int64_t j = 0; j < steps; j++)
+        if (value[j] != 0) loss -= value[j] * log(sums[j] / all);
     return loss;
 }
 
@@ -206,7 +208,7 @@ INLINE double quick_path_row(const Job *job, const float *z, float shift, int ca
                             : sum_terms(z, cols, shift, capped, term);
     if (!(all <= most)) return NAN;
     if (!moved && last - first <= LANES && cols >= LANES && cols <= BLOCK)
-        return window_row(job, term, first + LANES <= cols ? first : cols - LANES, node, value, k, steps, all, scale);
+        return window_row(job, term, first + LANES <= cols ? first : cols - LANES, node, value, k, steps, all, scale, sums);
     const int64_t fetched = steps - wide; /* nodes whose columns are segments of a row */
     if (wide) first = fetched ? job->low[node[fetched - 1]] : 0, last = fetched ? job->high[node[fetched - 1]] : 0;
     for (int64_t i = first; moved && i < last; i++) row[i] = term[job->column[i]];

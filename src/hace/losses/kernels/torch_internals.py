@@ -86,11 +86,16 @@ def is_plain(tensor: Tensor, device: str = "cpu") -> bool:
 
 
 def is_eager(*tensors: Tensor | None) -> bool:
-    """Whether torch computes with these tensors here and now, in plain memory of the CPU: a decision may depend on values.
+    """Whether torch computes with these tensors here and now, in plain memory of the CPU: a decision may depend on values."""
+    return not compiling() and computes_now(tensors)
+
+
+def computes_now(tensors: tuple[Tensor | None, ...]) -> bool:
+    """The same where nothing is compiled.
 
     `transformed` and `is_plain` are written out, for a call of them costs a hundredth of a small head's step.
     """
-    if missing or compiling():
+    if missing:
         return False
     keys = _dispatch_tls_local_include_set()  # pyright: ignore[reportPossiblyUnboundVariable]
     if _value(keys) not in _EAGER_KEYS or forward_ad._current_level >= 0:

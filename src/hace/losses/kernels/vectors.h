@@ -111,6 +111,23 @@ INLINE double total(const vfloat *v) {
 #endif
 }
 
+/* The largest and the least lane: halves are compared, so that few comparisons wait for each other. */
+INLINE float top_lane(const vfloat *v) {
+    float lane[LANES];
+    memcpy(lane, v, sizeof lane);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) lane[j] = lane[j + half] > lane[j] ? lane[j + half] : lane[j];
+    return lane[0];
+}
+
+INLINE float least_lane(const vfloat *v) {
+    float lane[LANES];
+    memcpy(lane, v, sizeof lane);
+    for (int half = LANES / 2; half; half /= 2)
+        for (int j = 0; j < half; j++) lane[j] = lane[j + half] < lane[j] ? lane[j + half] : lane[j];
+    return lane[0];
+}
+
 /* Whether a comparison holds in some lane. */
 INLINE int some_set(const vint *mask) {
     const vlong pairs = (vlong)*mask;
@@ -152,10 +169,8 @@ INLINE int close_together(const float *x, int64_t n, float *top) {
             choose(&more, &v, &high, &high);
             choose(&less, &v, &low, &low);
         }
-        for (int j = 0; j < LANES; j++) {
-            most = high[j] > most ? high[j] : most;
-            least = low[j] < least ? low[j] : least;
-        }
+        most = top_lane(&high);
+        least = least_lane(&low);
     }
     for (; i < n; i++) {
         most = x[i] > most ? x[i] : most;
