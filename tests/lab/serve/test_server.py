@@ -30,7 +30,7 @@ from PIL import Image
 
 from hace import Predictor, cli
 from hace.lab.serve.batching import Batcher, Limits
-from hace.lab.serve.guard import host_name
+from hace.lab.serve.guard import Guard, host_name
 from hace.lab.serve.page import Sample, hierarchy_document, model_document, read_samples, run_samples
 from hace.lab.serve.server import is_local, make_app
 from tests.lab.features.test_text import run_of
@@ -196,6 +196,8 @@ def test_samples_of_a_folder_are_of_all_its_classes(tmp_path: Path) -> None:
         (422, "Invalid JSON", "", {"content": b"[" * 100_000, "headers": JSON}),
         (415, "multipart/form-data", "", {"content": b"x", "headers": {"Content-Type": "text/plain"}}),
         (413, "1 to 64 samples", "", {"json": {"images": [""] * 65}}),
+        (413, "values. Got 100,000", "", {"json": {"features": [[0] * 100_000]}}),
+        (413, "values. Got 100,000", "", {"json": {"features": [[]] * 100_000}}),
         (413, "at most 32 MB", "", {"content": b"x" * 33_000_000, "headers": {"Content-Type": "image/png"}}),
         (400, "", "", {"content": b"x", "headers": {"Content-Type": "multipart/form-data"}}),
         (405, "", "", {"method": "PUT"}),
@@ -349,6 +351,44 @@ def test_bytes_in_flight_have_a_budget(predictor: Predictor) -> None:
             reply = client.post("/predict", content=b"x" * 200_000, headers={"Content-Type": "image/png"})
             assert (reply.status_code, reply.headers["retry-after"]) == (503, "1")
             assert client.post("/predict", **PHOTO).status_code == 200
+
+
+def test_one_refused_upload_makes_room_for_the_others() -> None:
+    """Nine at once where eight fit: each needs the room at the same moment, and must not be refused for the others."""
+    size = 10
+    limits = Limits(megabytes_in_flight=8 * size / 1e6)
+    statuses: list[int] = []
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        while (await receive()).get("more_body"):
+            pass
+        await asyncio.sleep(0.1)  # what it holds while the model runs
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b""})
+
+    guard = Guard(app, limits, None)
+
+    async def request() -> None:
+        parts = [{"type": "http.request", "body": b"x", "more_body": i < size - 1} for i in range(size)]
+
+        async def receive() -> Any:
+            await asyncio.sleep(0)
+            if parts:
+                return parts.pop(0)
+            await asyncio.sleep(60)
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            statuses.append(message.get("status", 0))
+
+        await guard({"type": "http", "path": "/predict", "headers": []}, receive, send)
+
+    async def all_at_once() -> None:
+        await asyncio.gather(*(request() for _ in range(9)))
+
+    asyncio.run(all_at_once())
+    assert sorted(status for status in statuses if status) == [200] * 8 + [503]
+    assert guard.bytes_in_flight == 0
 
 
 def test_an_aborted_upload_is_nobodys_error(

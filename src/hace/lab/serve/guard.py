@@ -73,7 +73,7 @@ class Guard:
             LOG.exception("Unexpected error")
             await request.refuse(500, "Unexpected error in the server; its log has more.")
         finally:
-            self.bytes_in_flight -= request.taken
+            request.release()
             request.stop_watching()
 
     def refusal(self, headers: Headers, path: str) -> tuple[int, str] | None:
@@ -134,6 +134,11 @@ class _Request:
         if not self.gone.done():
             self.gone.set_result(None)
 
+    def release(self) -> None:
+        """Free what the body took: at once where it is refused, so that one refusal makes room for the others."""
+        self._guard.bytes_in_flight -= self.taken
+        self.taken = 0
+
     def stop_watching(self) -> None:
         """Stop looking whether the client is still there."""
         if self._watch is not None:
@@ -146,7 +151,11 @@ class _Request:
             return {"type": "http.disconnect"}
         message = await self._receive()
         count = len(message.get("body", b""))
-        self._guard.admit(count)
+        try:
+            self._guard.admit(count)
+        except HTTPException:
+            self.release()
+            raise
         self.taken += count
         self.arrived = self.arrived or not message.get("more_body", False)
         if self.taken > self._guard.limits.megabytes * 1e6:

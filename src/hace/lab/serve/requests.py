@@ -64,7 +64,7 @@ def read_text(predictor: Predictor, name: str, text: str) -> str:
 READERS: dict[str, Callable[..., Any]] = {"images": read_photo, "features": read_row, "texts": read_text}
 
 
-async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[str, Any]]]:
+async def samples_of(request: Request, limits: Limits, values: int) -> tuple[str, list[tuple[str, Any]]]:
     """The kind of the samples of a request, and the samples as they came, each with a name."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "multipart/form-data":
@@ -74,6 +74,7 @@ async def samples_of(request: Request, limits: Limits) -> tuple[str, list[tuple[
         return "images", [("photo", content)]
     if kind != "application/json":
         raise HTTPException(415, "The body must be multipart/form-data, image/* or application/json.")
+    check_values(content, values)
     return await _from_json(content)
 
 
@@ -101,6 +102,26 @@ async def _from_json(content: bytes) -> tuple[str, list[tuple[str, Any]]]:
         except (binascii.Error, ValueError):
             raise HTTPException(422, "images must be files in base64.") from None
     return kind, [(f"{i:06d}", value) for i, value in enumerate(rows)]
+
+
+def most_values(predictor: Predictor, kinds: Sequence[str], limits: Limits) -> int:
+    """How many values the JSON of a request may have."""
+    of_a_sample = {
+        "texts": LONGEST_TEXT,
+        "images": 100,
+    }  # commas in a text; room to say how many images there are
+    if "features" in kinds:
+        of_a_sample["features"] = predictor.width
+    return limits.samples * max(of_a_sample[kind] for kind in kinds)
+
+
+def check_values(content: bytes, most: int) -> None:
+    """Refuse JSON of more values than samples have, before it is parsed: two bytes of it become 40 in memory."""
+    values = content.count(b",") + 1
+    if values > most:
+        raise HTTPException(
+            413, f"A request must have at most {most:,} values. Got {values:,}. Send fewer at a time."
+        )
 
 
 def check_pixels(given: Sequence[tuple[str, bytes]], limits: Limits) -> None:

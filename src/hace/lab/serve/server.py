@@ -30,7 +30,7 @@ from hace.lab.serve.batching import Batcher, Job, Limits, OverloadedError
 from hace.lab.serve.guard import Guard, timed_protocol
 from hace.lab.serve.page import Sample, hierarchy_document, model_document
 from hace.lab.serve.predictor import Predictor, Question
-from hace.lab.serve.requests import Body, decode, samples_of
+from hace.lab.serve.requests import Body, decode, most_values, samples_of
 
 PACKAGE = "hace.lab.serve"
 
@@ -201,11 +201,12 @@ class _Answering:
         self._predictor = predictor
         self._batcher = batcher
         self._limits = limits
+        self._values = most_values(predictor, kinds, limits)
         self._decoders = asyncio.Semaphore(4)
 
     async def documents(self, request: Request, options: Options) -> list[dict[str, Any]]:
         """One document per sample: an answer, or why it cannot be read."""
-        kind, given = await samples_of(request, self._limits)
+        kind, given = await samples_of(request, self._limits, self._values)
         if kind not in self.kinds:
             raise HTTPException(422, f"The model takes {' or '.join(self.kinds)}. Got {kind}.")
         if not 1 <= len(given) <= self._limits.samples:
