@@ -382,3 +382,22 @@ def test_questions_that_need_a_tree(question: Any) -> None:
 def test_a_hierarchy_has_no_plain_constructor() -> None:
     with pytest.raises(TypeError, match="from_edges"):
         Hierarchy()
+
+
+def test_rows_without_an_order() -> None:
+    (problem,) = problems(paths, [{"genus": "dog", "species": "husky"}])
+    assert "must be a sequence of names" in problem
+    assert problem.endswith("Tables of columns go in as a DataFrame.")
+    assert "must be a sequence of names" in problems(paths, [{"dog", "husky"}])[0]
+
+
+@pytest.mark.parametrize("given", [["husky"], {"husky": ["Husky", "Siberian husky"]}, "husky"])
+@pytest.mark.parametrize("argument", ["ranks", "synonyms"])
+def test_what_maps_texts_to_texts(argument: str, given: Any) -> None:
+    (problem,) = problems(edges, ANIMAL_EDGES, **{argument: given})
+    assert problem.startswith(f"{argument} must be a mapping from texts to texts. Got ")
+
+
+def test_a_class_in_place_of_a_graph() -> None:
+    nx = pytest.importorskip("networkx")
+    assert "must be a directed graph" in problems(Hierarchy.from_networkx, nx.DiGraph)[0]

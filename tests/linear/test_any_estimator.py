@@ -234,3 +234,11 @@ def test_a_page_of_its_evaluation(tmp_path: Path) -> None:
     model = Answers(GaussianNB(), H).fit(X, Y).calibrate(HELD, TRUTH)
     page = hace.write_evaluation(model.evaluate(NEW[:300], NEW_TRUTH[:300], accuracy=0.9), tmp_path / "page")
     assert "guarantee" in page.read_text()
+
+
+def test_options_that_would_be_ignored_or_fail_late() -> None:
+    with pytest.raises(ConfigError, match="classes must be left out where the classifier is trained here"):
+        Answers(GaussianNB(), H, classes=["husky"]).fit(X, Y)
+    for prior in ("may.csv", [1, 2]):
+        with pytest.raises(ConfigError, match="prior must be a mapping from nodes to weights"):
+            Answers(GaussianNB(), H, prior=prior).fit(X, Y).predict(X)  # type: ignore[arg-type]

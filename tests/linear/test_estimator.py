@@ -545,3 +545,25 @@ def test_one_sample_of_most_classes_is_no_reason_to_warn() -> None:
         warnings.simplefilter("error")
         classifier = HACEClassifier(h).fit(x, y)
     assert set(classifier.classes_) >= set(names)
+
+
+def test_features_of_a_network_are_taken_as_tensors() -> None:
+    x = torch.tensor(X, requires_grad=True) * 1.0
+    clf = HACEClassifier(TREE).fit(x, NAMES)
+    assert clf.predict(x).tolist() == HACEClassifier(TREE).fit(X, NAMES).predict(X).tolist()
+    with pytest.raises(DataError, match=r"X must be dense. Got a sparse tensor; pass X\.to_dense\(\)"):
+        clf.predict(torch.tensor(X).to_sparse())
+    with pytest.raises(DataError, match=r"X must hold values\. Got a tensor on the meta device"):
+        clf.predict(torch.tensor(X, device="meta"))
+
+
+def test_arguments_of_any_type_are_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match="loss must be one of"):
+        HACEClassifier(TREE, loss=np.array(["hace"])).fit(X, NAMES)  # type: ignore[arg-type]
+    with pytest.raises(DataError, match=r"sample_weight must be numbers.*class_weight"):
+        HACEClassifier(TREE).fit(X, NAMES, sample_weight="balanced")
+    clf = HACEClassifier(TREE).fit(X, NAMES).calibrate(X, NAMES)
+    with pytest.raises(ConfigError, match="accuracy must be a number above 0 and below 1"):
+        clf.predict_node(X, accuracy=np.array([0.8, 0.9]))  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="of must be one of"):
+        clf.guarantee(0.8, of=np.array(["samples"]))  # type: ignore[arg-type]

@@ -377,6 +377,11 @@ def test_something_else_than_a_hierarchy() -> None:
                 build_loss(name, value)  # type: ignore[arg-type]
 
 
+def test_a_reduction_that_does_not_exist() -> None:
+    with pytest.raises(ConfigError, match=r"reduction must be one of 'none', 'mean', 'sum'\. Got 'avg'"):
+        build_loss("hace", h).reduced_by("avg")  # type: ignore[arg-type]
+
+
 # ------------------------------------------------------------------ the registry
 
 

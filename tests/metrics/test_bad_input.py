@@ -9,10 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from scipy.sparse import csr_matrix
 
 from hace import (
     Hierarchy,
+    Profile,
     calibrate_scores,
+    check,
+    compare,
+    consensus,
     evaluate,
     fit_temperature,
     guaranteed_threshold,
@@ -62,6 +67,7 @@ def test_tensors_that_require_a_gradient_are_read(call: str) -> None:
         ("scores.npy", None),
         ([[1.0], [1.0, 2.0]], None),
         ({"a": 1}, None),
+        (csr_matrix(Z.numpy()), None),
     ],
 )
 def test_scores_that_are_none(call: str, scores: Any, words: str | None) -> None:
@@ -122,6 +128,45 @@ def test_what_the_messages_say() -> None:
     with pytest.raises(ConfigError, match=r"guarantee must be what hace\.guaranteed_threshold returns"):
         evaluate(Z, Y, H, guarantee=0.95)
     assert evaluate(Z, Y, H, temperature=2**70).temperature == 2**70
+    with pytest.raises(ConfigError, match=r"rule is not an option of evaluate.*Did you mean 'rules'"):
+        evaluate(Z, Y, H, rule="leaf")
+    with pytest.raises(ConfigError, match="progress must be a function"):
+        evaluate(Z, Y, H, progress=True)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("hierarchy", [None, "tree.csv", {"dog": ["husky"]}])
+def test_hierarchies_that_are_none(hierarchy: Any) -> None:
+    calls: list[Callable[[], Any]] = [
+        lambda: predict(Z, hierarchy),
+        lambda: evaluate(Z, Y, hierarchy),
+        lambda: fit_temperature(Z, Y, hierarchy),
+        lambda: guaranteed_threshold(Z, Y, hierarchy, 0.6),
+        lambda: consensus({"a": ["husky"]}, hierarchy),
+    ]
+    for call in calls:
+        with pytest.raises(ConfigError, match=r"hierarchy must be a hace\.Hierarchy\. Got "):
+            call()
+
+
+def test_results_that_are_none() -> None:
+    evaluation = evaluate(Z, Y, H)
+    for second in (None, "b", Z):
+        with pytest.raises(ConfigError, match=r"second must be what hace\.evaluate returns"):
+            compare(evaluation, second)  # type: ignore[arg-type]
+    sure = guaranteed_threshold(Z, Y, H, 0.6)
+    with pytest.raises(ConfigError, match=r"guarantee must be what hace\.guaranteed_threshold returns"):
+        check(0.9, Profile.of(Z, H), Z, H)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"calibration must be what hace\.Profile\.of returns"):
+        check(sure, "calibration.json", Z, H)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("votes", ["husky", [["husky"]], {"a": "husky"}, {"a": None}])
+def test_votes_that_are_none(votes: Any) -> None:
+    with pytest.raises(DataError, match="votes must be a mapping from each sample to a list of nodes"):
+        consensus(votes, H)
+    for odd in ({"agree": "most"}, {"least": "two"}):
+        with pytest.raises(ConfigError, match="must be"):
+            consensus({"a": ["husky"]}, H, **odd)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("call", CALLS)

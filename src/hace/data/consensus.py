@@ -22,11 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import require
+from hace.checks import is_number, require
 from hace.errors import DataError, FormatError, listed, nearest
 from hace.files.documents import read_rows
 from hace.files.reading import check_memory
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.hierarchy import check_hierarchy
 from hace.hierarchy.names import known_names
 
 
@@ -110,8 +111,8 @@ def consensus(
         >>> consensus({"a": ["husky", "husky", "dog"], "b": ["husky", "beagle", "dog"], "c": ["husky", "tabby"]}, h).ids
         ['husky', 'dog', None]
     """
-    require("agree", agree, "from 0.5 up to, but not including, 1", 0.5 <= agree < 1)
-    require("least", least, "at least 1", least >= 1)
+    require("agree", agree, "from 0.5 up to, but not including, 1", is_number(agree) and 0.5 <= agree < 1)
+    require("least", least, "at least 1", is_number(least) and least >= 1)
     indices = vote_nodes(votes, hierarchy)
     if not hierarchy.is_tree and not (alone and all(len(v) < 2 for v in indices)):
         raise DataError("hierarchy must be a tree or a forest: on a DAG a vote has several paths to the top.")
@@ -125,6 +126,10 @@ def consensus(
 
 def vote_nodes(votes: Mapping[str, Sequence[str]], hierarchy: Hierarchy) -> list[np.ndarray]:
     """For each sample the node indices of its votes."""
+    check_hierarchy(hierarchy)
+    given = votes.values() if isinstance(votes, Mapping) else [None]
+    if any(names is None or isinstance(names, str) for names in given):
+        raise DataError(f"votes must be a mapping from each sample to a list of nodes. Got {votes!r:.80}.")
     known = known_names(hierarchy)
     unknown = sorted({name for names in votes.values() for name in names if name not in known})
     if unknown:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from hace.decisions.bounds import GUARANTEES, group_places
+from hace.decisions.bounds import GUARANTEES, RiskBound, group_places
 from hace.decisions.calibration import (
     ACCURACIES,
     CONFIDENCE,
@@ -34,7 +34,7 @@ from hace.decisions.decisions import Decisions
 from hace.decisions.guarantees import GuaranteedThreshold, guaranteed_threshold
 from hace.decisions.nearness import Likeness, samples_like
 from hace.decisions.rules import at_level, decide
-from hace.decisions.scores import INDEPENDENT, Scores, inside_subset, subset_mask
+from hace.decisions.scores import INDEPENDENT, Scores, check_prior, inside_subset, subset_mask
 from hace.decisions.shift import Profile
 from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
@@ -63,7 +63,8 @@ class Use:
         if isinstance(subset, Iterable) and getattr(subset, "ndim", 1) > 0:
             one = isinstance(subset, str)
             subset = (subset,) if one else tuple(dict.fromkeys(map(str, subset)))
-        if isinstance(prior, Mapping):
+        if prior is not None:
+            check_prior(prior)
             prior = tuple(sorted(prior.items()))  # type: ignore[assignment]
         return cls(subset, prior, pool)  # type: ignore[arg-type]
 
@@ -250,6 +251,8 @@ class AnswersFromScores:
         group_share: float | None = None,
     ) -> GuaranteedThreshold:
         """The threshold that keeps a guarantee for a use; the default one if None."""
+        accuracy = 0.95 if accuracy is None else accuracy
+        RiskBound.of_accuracy(accuracy, confidence, of, group_share)  # refuses what no guarantee can be
         basis = self._basis(self.default if use is None else use)
         key = accuracy, confidence, of, group_share
         if key in basis.thresholds:

@@ -155,6 +155,9 @@ def check(
         >>> check(sure, Profile.of(z[:200], h), 0.1 * z[200:], h).state
         'broken'
     """
+    is_guarantee = isinstance(guarantee, GuaranteedThreshold)
+    require("guarantee", guarantee, "what hace.guaranteed_threshold returns", is_guarantee)
+    require("calibration", calibration, "what hace.Profile.of returns", isinstance(calibration, Profile))
     require("level", level, "a number above 0 and below 1", is_number(level) and 0 < level < 1)
     if isinstance(guarantee.threshold, dict):
         remedy = "check each group by itself"

@@ -17,6 +17,7 @@ from hace.checks import check_choice, is_number, require
 from hace.errors import ConfigError, DataError, HierarchyError, ScoreWarning, listed, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.derived import layout
+from hace.hierarchy.hierarchy import check_hierarchy
 from hace.hierarchy.names import known_names, node_of, score_columns, unknown_name_hint
 from hace.losses.head import node_log_probs
 from hace.losses.kernels import best_columns
@@ -341,22 +342,28 @@ def inside_subset(hierarchy: Hierarchy, subset: Iterable[Any], truth: np.ndarray
     return ~subset_mask(hierarchy, others)[truth] if others else np.ones(len(truth), dtype=bool)
 
 
+def check_prior(prior: Any) -> None:
+    """Refuse what is no mapping from ids to numbers above 0."""
+    rule = "a mapping from nodes to weights, such as {'lynx': 0.1}"
+    is_of_ids = isinstance(prior, Mapping) and all(isinstance(name, str) for name in prior)
+    require("prior", prior, rule, is_of_ids)
+    for name, value in prior.items():
+        if not is_number(value) or value <= 0:
+            raise DataError(
+                f"prior must be numbers above 0; to rule classes out, use subset. Got {value!r} for {name!r}."
+            )
+
+
 def prior_weights(hierarchy: Hierarchy, prior: Mapping[str, float]) -> np.ndarray:
     """(N,) the prior weight of each node: that of the nearest node named at or above it, else 1.
 
     Weights say how much likelier a class is here, or in this season, than in training: 0.1 is a tenth as likely.
     """
-    rule = "a mapping from nodes to weights, such as {'lynx': 0.1}"
-    require("prior", prior, rule, isinstance(prior, Mapping))
+    check_prior(prior)
     unknown = [name for name in prior if name not in set(hierarchy.nodes)]
     if unknown:
         raise DataError(
             f"prior must name nodes of the hierarchy. Got {unknown[0]!r}.{nearest(str(unknown[0]), hierarchy.nodes)}"
-        )
-    wrong = [(name, value) for name, value in prior.items() if not is_number(value) or value <= 0]
-    if wrong:
-        raise DataError(
-            f"prior must be numbers above 0; to rule classes out, use subset. Got {wrong[0][1]!r} for {wrong[0][0]!r}."
         )
     weights = np.ones(hierarchy.num_nodes)
     named = np.array([node in prior for node in hierarchy.nodes])
@@ -371,6 +378,7 @@ def as_nodes(
     labels: Any, hierarchy: Hierarchy, what: str, *, of: str = "leaves", abstain: bool = False
 ) -> Tensor:
     """Check labels and turn them into node indices on the CPU."""
+    check_hierarchy(hierarchy)
     check_choice("labels", of, ("leaves", "nodes"))
     if labels is None or isinstance(labels, str | Mapping):
         raise DataError(f"{what} must hold one label for each sample. Got {labels!r}.")

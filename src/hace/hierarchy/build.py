@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from itertools import chain, count, groupby
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args
 
@@ -351,9 +352,10 @@ def _others(count: int, what: str) -> str:
 
 def _cells(row: Sequence[Any], number: int, problems: list[str]) -> tuple[str, ...]:
     """The names of one row, without the missing cells at its end."""
-    if isinstance(row, str) or not isinstance(row, Iterable):
+    if isinstance(row, str | Mapping | AbstractSet) or not isinstance(row, Iterable):
+        remedy = " Tables of columns go in as a DataFrame." if isinstance(row, Mapping) else ""
         raise HierarchyError(
-            f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r}."
+            f"Row {number} of paths must be a sequence of names, from the top down. Got {row!r}.{remedy}"
         )
     cells = [_cell(c, number) for c in row]
     while cells and cells[-1] is None:
@@ -488,7 +490,7 @@ _RELATIONS = {"is_a", "part_of"}  # edge keys of ontology graphs, which point fr
 def graph_parts(graph: nx.DiGraph, direction: str) -> tuple[list[tuple[Any, Any]], dict[Any, str]]:
     """(parent, child) pairs and names of a graph; see :meth:`hace.Hierarchy.from_networkx`."""
     check_choice("direction", direction, get_args(Direction), HierarchyError)
-    if not hasattr(graph, "is_directed"):
+    if isinstance(graph, type) or not hasattr(graph, "is_directed"):
         raise HierarchyError(
             f"graph must be a directed graph of networkx. Got {graph!r:.80}. Pairs go to Hierarchy.from_edges."
         )

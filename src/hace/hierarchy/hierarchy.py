@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hace.checks import check_choice
-from hace.errors import HierarchyError, listed, nearest
+from hace.errors import ConfigError, HierarchyError, listed, nearest
 from hace.hierarchy import build, induction
 from hace.hierarchy import distances as _distances
 from hace.hierarchy.assembly import IntArray, as_id, as_ids, assemble
@@ -105,6 +105,10 @@ class Hierarchy:
             raise HierarchyError(
                 f"names must be a mapping from ids to display names. Got {type(names).__name__}."
             )
+        for argument, given in (("ranks", ranks), ("synonyms", synonyms)):
+            texts = () if given is None else given.values() if isinstance(given, Mapping) else (None,)
+            if not all(isinstance(text, str) for text in texts):
+                raise HierarchyError(f"{argument} must be a mapping from texts to texts. Got {given!r:.80}.")
         display = dict(zip(as_ids(names or (), "names"), map(str, (names or {}).values()), strict=True))
         stray = display.keys() - set(ids) if display else set()
         if stray:
@@ -1035,6 +1039,12 @@ def restore(nodes: tuple[str, ...], names: tuple[str, ...], *rest: Any) -> Hiera
     about: Any = {"ranks": ranks and dict(zip(nodes, ranks, strict=True)), "synonyms": synonyms}
     h = Hierarchy._assemble(nodes, pairs, leaves=leaves, names=display, rooted=rooted, **about)
     return h._with_levels(level_names)
+
+
+def check_hierarchy(hierarchy: object) -> None:
+    """Refuses what is no hierarchy."""
+    if not isinstance(hierarchy, Hierarchy):
+        raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
 
 
 def allow_in_checkpoints() -> None:

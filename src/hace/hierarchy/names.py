@@ -14,7 +14,7 @@ from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.build import PATH_MARK, path_parts
 from hace.hierarchy.derived import cached_on_hierarchy
-from hace.hierarchy.hierarchy import Hierarchy
+from hace.hierarchy.hierarchy import Hierarchy, check_hierarchy
 
 LABEL_KINDS = ("auto", "index", "id")
 
@@ -158,6 +158,7 @@ def score_columns(
         >>> score_columns((10, 2), Hierarchy.from_paths([("pet", "cat"), ("pet", "dog")]))
         'leaves'
     """
+    check_hierarchy(hierarchy)
     widths = {"leaves": hierarchy.num_leaves, "nodes": hierarchy.num_nodes}
     if outputs not in ("auto", *widths):
         remedy = " Pass the classes' logits instead: loss.leaf_logits(z)." if outputs == "paths" else ""

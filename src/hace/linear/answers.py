@@ -123,6 +123,10 @@ class Answers(AnsweringClassifier):
         if not (hasattr(self.estimator, "predict_proba") or hasattr(self.estimator, "decision_function")):
             raise ConfigError(_NO_SCORES.format(type(self.estimator).__name__))
         h = None if self.hierarchy is None else as_hierarchy(self.hierarchy)
+        if self.classes is not None:
+            raise ConfigError(
+                f"classes must be left out where the classifier is trained here. Got {self.classes!r:.80}."
+            )
         reading.check_given(X, y, h)
         y = np.asarray(y)
         reading.check_classes(y)

@@ -23,7 +23,7 @@ from hace.formats.given import as_hierarchy
 from hace.hierarchy import Hierarchy
 from hace.linear import labels as reading
 from hace.linear.answering_classifier import AnsweringClassifier
-from hace.linear.features import LabelledFeatures, RowsOnDisk, as_weights
+from hace.linear.features import LabelledFeatures, RowsOnDisk, as_rows, as_weights
 from hace.linear.fit import fit_heads
 from hace.linear.heads import FittedHead, Optimization, Trial
 from hace.linear.lbfgs import converged_head
@@ -274,7 +274,7 @@ class HACEClassifier(AnsweringClassifier):
         reading.check_given(X, y, known)
         if isinstance(X, RowsOnDisk):
             return self._checked_rows(X, y, reset)
-        X, y = validate_data(self, X, y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
+        X, y = validate_data(self, as_rows(X), y, dtype=_FLOATS, order="C", accept_sparse="csr", reset=reset)
         reading.check_classes(y)
         return X, y
 
@@ -394,7 +394,8 @@ class HACEClassifier(AnsweringClassifier):
         reserved = [name for name in ("labels", "reduction", "ignore_index") if name in given]
         if reserved:
             raise ConfigError(f"loss_params must not hold {reserved[0]!r}: the estimator sets it.")
-        known = loss_parameters(self.loss_name_) if self.loss_name_ in LOSSES else {}
+        name = self.loss_name_
+        known = loss_parameters(name) if isinstance(name, str) and name in LOSSES else {}
         own = {"dilution": self.dilution, "label_smoothing": self.label_smoothing}
         return {name: value for name, value in own.items() if name in known} | given
 
@@ -467,7 +468,7 @@ class HACEClassifier(AnsweringClassifier):
     def _outputs(self, X: Any) -> Tensor:
         """(samples, outputs) outputs of the head, in double precision."""
         self._check_fitted()
-        return self._linear(validate_data(self, X, dtype=_FLOATS, accept_sparse="csr", reset=False))
+        return self._linear(validate_data(self, as_rows(X), dtype=_FLOATS, accept_sparse="csr", reset=False))
 
     def _linear(self, X: Any) -> Tensor:
         """The same for features that were checked."""

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from hace.decisions.scores import as_tensor
 from hace.errors import DataError
 from hace.files.reading import check_memory, max_memory
 from hace.hierarchy.derived import is_above
@@ -126,6 +127,14 @@ class LabelledFeatures:
         return other
 
 
+def as_rows(x: Any) -> Any:
+    """Features as scikit-learn takes them: of a tensor its values."""
+    if not isinstance(x, Tensor):
+        return x
+    values = as_tensor(x, "X").cpu()
+    return (values.float() if values.dtype is torch.bfloat16 else values).numpy()
+
+
 def as_features(x: Any, what: str = "x", dtype: torch.dtype = torch.float32) -> Tensor:
     """Features as a finite tensor (M, d)."""
     if isinstance(x, Tensor):
@@ -214,6 +223,10 @@ def _soft_targets(tensor: Tensor, x: Any, loss: HierarchicalLoss, what: str) -> 
 
 def as_weights(weight: Any, rows: int) -> Tensor:
     """Sample weights (M,) in double precision, the largest 1: only their proportions matter."""
+    if isinstance(weight, str):
+        raise DataError(
+            f"sample_weight must be numbers, one per sample. Got {weight!r}. class_weight weighs classes."
+        )
     tensor = weight.detach() if isinstance(weight, Tensor) else torch.from_numpy(np.array(weight, np.float64))
     if tensor.shape != (rows,):
         raise DataError(

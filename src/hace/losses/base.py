@@ -16,11 +16,11 @@ from torch import Tensor
 from hace.checks import check_choice, check_items, checked_index, checked_weight
 from hace.errors import DataError
 from hace.hierarchy import Hierarchy
-from hace.hierarchy.hierarchy import Labels
+from hace.hierarchy.hierarchy import Labels, check_hierarchy
 from hace.hierarchy.names import node_titles
 from hace.losses.constants import ConstantModule
 from hace.losses.fused_linear import Layer, layer_dtype, sample_losses, supports_chunks
-from hace.losses.head import Head, Outputs, check_hierarchy
+from hace.losses.head import Head, Outputs
 from hace.losses.inputs import check_layer, check_target, label_rows, model_logits
 from hace.losses.kernels.extension import kernel_supports
 from hace.losses.kernels.loss_calls import KernelCall, kernel_loss, raise_bad_target
@@ -191,6 +191,7 @@ class HierarchicalLoss(ConstantModule, ABC):
 
     def reduced_by(self, reduction: Reduction) -> HierarchicalLoss:
         """The same loss with another reduction; its tables are shared."""
+        check_choice("reduction", reduction, get_args(Reduction))
         other = copy.deepcopy(self, self.shared_constants())
         other.reduction = reduction
         return other

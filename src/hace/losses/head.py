@@ -20,7 +20,7 @@ from hace.errors import ConfigError, DataError
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.assembly import IntArray
 from hace.hierarchy.derived import cached_on_hierarchy, leaf_ranges, preorder_labels
-from hace.hierarchy.hierarchy import allow_in_checkpoints
+from hace.hierarchy.hierarchy import allow_in_checkpoints, check_hierarchy
 from hace.losses import kernels, numerics
 from hace.losses.constants import ConstantModule
 from hace.losses.inputs import check_logits, in_single_precision
@@ -288,12 +288,6 @@ def head_for(
 def _cached_head(hierarchy: Hierarchy, outputs: Outputs, sharing: float, device: torch.device) -> Head:
     with torch.inference_mode(False):  # else its tensors could never serve training
         return Head(hierarchy, outputs, sharing).to(device)
-
-
-def check_hierarchy(hierarchy: object) -> None:
-    """Refuses what is no hierarchy."""
-    if not isinstance(hierarchy, Hierarchy):
-        raise ConfigError(f"hierarchy must be a hace.Hierarchy. Got {type(hierarchy).__name__}.")
 
 
 def node_log_probs(

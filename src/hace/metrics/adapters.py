@@ -14,6 +14,7 @@ from hace.decisions.scores import as_nodes, holds_ids
 from hace.errors import ConfigError
 from hace.files.reading import optional
 from hace.hierarchy import Hierarchy
+from hace.hierarchy.hierarchy import check_hierarchy
 from hace.losses.base import HierarchicalLoss
 from hace.metrics import measures
 from hace.metrics.measures import Measure, level_titles
@@ -53,8 +54,7 @@ class AnswerMetric:
 
     def __post_init__(self) -> None:
         check_choice("name", self.name, ID_METRICS)
-        if not isinstance(self.hierarchy, Hierarchy):
-            raise ConfigError(f"hierarchy must be a Hierarchy. Got {type(self.hierarchy).__name__}.")
+        check_hierarchy(self.hierarchy)
         if (self.level is None) == (self.name == "level_accuracy"):
             raise ConfigError(
                 f"level must be given for 'level_accuracy', and for it alone. Got {self.level!r} for {self.name!r}."

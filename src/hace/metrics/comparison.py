@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hace.checks import check_choice
+from hace.checks import check_choice, require
 from hace.errors import DataError
 from hace.metrics.curves import ladder_curves, risk_curves
 from hace.metrics.evaluation import CALIBRATED, Evaluation
@@ -66,6 +66,8 @@ def compare(first: Evaluation, second: Evaluation) -> dict[MetricKey, Difference
     Raises:
         DataError: the evaluations are not of the same samples.
     """
+    for name, given in (("first", first), ("second", second)):
+        require(name, given, "what hace.evaluate returns", isinstance(given, Evaluation))
     if first.hierarchy.fingerprint != second.hierarchy.fingerprint:
         raise DataError(
             "first and second must be over the same hierarchy. Got two hierarchies; evaluate both models over one."

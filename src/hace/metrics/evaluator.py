@@ -7,8 +7,8 @@ sample; :class:`Evaluation` is what follows from them; :class:`Comparison` holds
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -32,7 +32,7 @@ from hace.decisions.scores import (
     subset_mask,
 )
 from hace.decisions.threshold_rules import level_thresholds
-from hace.errors import ConfigError, DataError
+from hace.errors import ConfigError, DataError, nearest
 from hace.hierarchy import Hierarchy
 from hace.hierarchy.names import score_columns
 from hace.losses.kernels import best_columns
@@ -316,6 +316,8 @@ def evaluate(
         >>> evaluation.values["leaves", "top-1"], evaluation.values["leaves", "severity"]
         (0.5, 1.0)
     """
+    _check_options(options)
+    require("progress", progress, "a function of a number of samples", progress is None or callable(progress))
     truth = as_nodes(target, hierarchy, "target", of=options.get("labels", "leaves"))
     check_rules(options.get("rules", {}))
     check_choice("only_subset", only_subset, (True, False))
@@ -366,10 +368,22 @@ def evaluate(
     return compared(evaluation, compare)
 
 
+def _check_options(options: Collection[str]) -> None:
+    """Refuse names that are no options of :class:`Evaluator`."""
+    known = [option.name for option in fields(Evaluator) if option.name != "hierarchy"]
+    for name in options:
+        if name not in known:
+            raise ConfigError(
+                f"{name} is not an option of evaluate. Options are {', '.join(known)}.{nearest(name, known)}"
+            )
+
+
 def _chunks(scores: Any, h: Hierarchy, evaluator: Evaluator) -> Iterator[Any]:
     """Scores in pieces that bound the memory of work on them."""
     rows_of_numbers = isinstance(scores, list | tuple) and len(scores) > 0 and np.ndim(scores[0]) == 1
     table: Any = as_tensor(scores, "scores") if rows_of_numbers or isinstance(scores, Tensor) else scores
+    if hasattr(table, "toarray"):  # of SciPy
+        raise DataError("scores must be dense. Got a sparse table; pass scores.toarray().")
     if hasattr(table, "shape"):
         over = "nodes" if evaluator.kind == "node_log_probs" else evaluator.outputs
         score_columns(tuple(table.shape), h, over)
