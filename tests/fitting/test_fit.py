@@ -122,6 +122,15 @@ def test_what_it_prints(capsys: pytest.CaptureFixture[str]) -> None:
     assert "logistic regression was chosen" in lines[2]
 
 
+def test_the_index_of_a_data_frame_is_no_measurement(tmp_path: Path) -> None:
+    """It counts rows, and rows often stand class by class."""
+    table().to_csv(tmp_path / "birds.csv")  # with a column of row numbers, without a name
+    for data in (tmp_path / "birds.csv", pd.read_csv(tmp_path / "birds.csv")):
+        model = hace.fit(data, quiet=True)
+        assert list(model.classifier.feature_names_in_) == [f"m{i}" for i in range(8)]
+        assert any("no measurements" in note for note in model.findings.notes)
+
+
 def test_the_users_splits_are_honoured() -> None:
     split = np.array(["train", "val", "test"])[np.arange(len(X)) % 3]
     model = hace.fit(table().assign(split=split), quiet=True)
@@ -295,6 +304,7 @@ BAD: list[tuple[dict[str, Any], str]] = [
     ({"data": table(), "y": Y[:, 2], "label": "genus"}, "label must come without y"),
     ({"data": table(), "text": "genus", "columns": ["m1"]}, "photos, texts or numbers. Got text and columns"),
     ({"data": X, "y": Y[:, 2], "new": "nowhere"}, "^nowhere does not exist. Give samples from where"),
+    ({"data": X, "y": Y[:, 2], "checkpoint": "nowhere"}, "^nowhere does not exist. Give weights"),
     ({"data": X, "y": Y[:, 2], "seed": -1}, "seed must be a whole number from 0"),
     ({"data": 3}, "Data must be one of these: .*Got int"),
     ({"data": X[:, 0], "y": Y[:, 2]}, r"X must be \(M, d\), one row per sample. Got shape \(360,\)"),

@@ -128,7 +128,7 @@ def test_scorers_serve_searches_and_can_be_pickled() -> None:
 def test_bad_metrics() -> None:
     for arguments, words in (
         (("recal", TREE), "name must be one of .*Got 'recal'. Did you mean 'recall'"),
-        (("f1", {"a": "b"}), "hierarchy must be a Hierarchy. Got dict"),
+        (("f1", {"a": "b"}), r"hierarchy must be a hace\.Hierarchy\. Got dict"),
         (("f1", TREE, 1), "level must be given for 'level_accuracy', and for it alone"),
         (("level_accuracy", TREE), "level must be given for 'level_accuracy'"),
         (("level_accuracy", TREE, 3), r"level must be from 1 to 2, or one of .*Got 3"),

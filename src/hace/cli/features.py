@@ -67,6 +67,7 @@ def features(
         shard_size: Images per file; at most this many are computed again after a kill.
         skip_broken: Leave out images that cannot be read, and list them at the end.
     """
+    from hace.files.weights import check_weights_file
     from hace.lab.runs.process import keep_freed_memory, processes
 
     keep_freed_memory()
@@ -81,6 +82,8 @@ def features(
         raise ConfigError(
             "hace features must have images (--data and --model) or texts (--text and --encoder). Got neither."
         )
+    if checkpoint is not None:
+        check_weights_file(checkpoint)  # before images are looked for
     images = _images(data, dataset, out, skip_broken)
     about = {"readout": readout, "dtype": dtype, "image_size": image_size, "crop_pct": crop_pct}
     _encode_images(

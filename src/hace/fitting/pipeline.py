@@ -97,6 +97,10 @@ def fit(
     check_count("seed", seed, MOST_SEED, least=0)
     if isinstance(new, (str, Path)) and not Path(new).exists():
         raise FormatError(f"{new} does not exist. Give samples from where the model will be used.")
+    if checkpoint is not None and not Path(checkpoint).exists():
+        raise FormatError(
+            f"{checkpoint} does not exist. Give weights of the model: a file, or a folder for texts."
+        )
     with Display() as display:
         report_progress = progress or (
             display.show if not quiet and sys.stderr.isatty() else lambda step, done: None

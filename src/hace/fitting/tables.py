@@ -11,6 +11,7 @@ import numpy as np
 from hace.data.loading import GROUP_WORDS, IMAGE_COLUMNS, IMAGE_SUFFIXES
 from hace.data.split import SPLIT_NAMES
 from hace.errors import ConfigError, DataError, listed, nearest
+from hace.files.arrays import INDEX_COLUMN
 
 if TYPE_CHECKING:
     from hace.fitting.inputs import Columns
@@ -145,7 +146,7 @@ def _items(
     if photos:
         return photos[0], "photos"
     texts = [name for name in left if _holds_texts(frame[name], name)]
-    numeric = [name for name in left if _is_numeric(frame[name]) and name.casefold() not in _NUMBERS]
+    numeric = [name for name in left if _is_measured(frame, name)]
     if texts and numeric:
         raise ConfigError(
             f"{source} must say what to learn from: it has texts ({listed(texts)}) and numbers ({listed(numeric)}). Name one: "
@@ -235,6 +236,12 @@ def _groups(frame: Any, known: dict[str, str], columns: Columns, source: str, no
     return None
 
 
+def _is_measured(frame: Any, name: str) -> bool:
+    """Whether a column holds numbers that are no names of samples, nor the index of a DataFrame: their order tells labels."""
+    counts = name.casefold() in _NUMBERS or INDEX_COLUMN.fullmatch(name) is not None
+    return _is_numeric(frame[name]) and not counts
+
+
 def _features(frame: Any, columns: Columns, left: list[str], source: str, notes: list[str]) -> list[str]:
     """The columns of numbers among those that are left."""
     if columns.features is not None:
@@ -243,8 +250,7 @@ def _features(frame: Any, columns: Columns, left: list[str], source: str, notes:
     numeric_columns = []
     skipped = []
     for name in left:
-        numeric = _is_numeric(frame[name]) and name.casefold() not in _NUMBERS
-        (numeric_columns if numeric else skipped).append(name)
+        (numeric_columns if _is_measured(frame, name) else skipped).append(name)
     if not numeric_columns:
         raise DataError(
             f"{source} must have columns of numbers, photos or texts to learn from. Got {listed(skipped, 30) or 'none'} "
