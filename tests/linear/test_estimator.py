@@ -392,7 +392,7 @@ def test_integers_are_positions_where_no_id_is_an_integer() -> None:
 def test_auto_tells_ids_from_positions_or_asks() -> None:
     def reads(ids: Sequence[str], y: Sequence[int], labels: Any = "auto") -> list[int]:
         reading = read_labels(np.array(y), Hierarchy.flat(list(ids)), labels)
-        return [reading.hierarchy.labels[node] for node in reading(np.array(y)).tolist()]
+        return [reading.hierarchy.labels[node] for node in reading.nodes_of(np.array(y)).tolist()]
 
     assert reads("012", [2, 0]) == [2, 0]  # each id is its own position
     assert reads("579", [9, 5]) == [2, 0]  # beyond the positions: ids

@@ -61,7 +61,8 @@ def labels_of(given: Any, hierarchy: Any, source: str) -> Labels:
         return Labels(nodes, flat, ("No taxonomy was given: classes have nothing above them.",))
     own = values[known]
     if all(isinstance(value, (int, np.integer)) and not isinstance(value, bool) for value in own):
-        nodes[known] = read_labels(own.astype(np.int64), taxonomy)(own.astype(np.int64))
+        positions = own.astype(np.int64)
+        nodes[known] = read_labels(positions, taxonomy).nodes_of(positions)
     else:
         nodes[known] = label_nodes(np.array([_text(v) for v in own], dtype=str), taxonomy, "id", source)
     return within_labels(nodes, taxonomy)

@@ -67,18 +67,22 @@ class Sample:
 
 
 def sample_of(given: Given, parts: Splits, together: np.ndarray | None, seed: int) -> Sample:
-    """The samples that choose, drawn with a seed; ``together``: (M,) what no fold may cut, or None."""
+    """The samples that choose; ``together``: (M,) what no fold may cut, or None.
+
+    All training samples where they are few (:func:`_most_that_choose`) and their logits at most LOGITS; else a random part,
+    drawn with a seed, and of very many classes only whole branches. Calibration and test samples are cut by branch only.
+    """
     h = given.hierarchy
     rows = len(parts.train)
     leaves = given.hierarchy.num_leaves
-    most = _readable(given.x)
+    most = _most_that_choose(given.x)
     if rows <= most and rows * leaves <= LOGITS:
         return Sample(given, parts, None if together is None else together[parts.train])
     rng = np.random.default_rng([seed, rows])
     part = h
     inside = np.full(h.num_nodes, True)
-    if min(rows, MOST) * leaves > LOGITS:
-        part, inside = _branches(h, _classes(rows, leaves), rng)
+    if min(rows, most) * leaves > LOGITS:
+        part, inside = _branches(h, _classes(rows, leaves, most), rng)
     train = some(parts.train[inside[given.nodes[parts.train]]], given.x, seed)
     calibration = parts.calibration[inside[given.nodes[parts.calibration]]]
     test = parts.test[inside[given.nodes[parts.test]]]
@@ -103,7 +107,7 @@ def sample_of(given: Given, parts: Splits, together: np.ndarray | None, seed: in
 
 def some(rows: IntArray, x: Any, seed: int) -> IntArray:
     """Rows of features, or where they are many as many of them as may choose, drawn with a seed."""
-    most = _readable(x)
+    most = _most_that_choose(x)
     return (
         rows
         if len(rows) <= most
@@ -111,16 +115,16 @@ def some(rows: IntArray, x: Any, seed: int) -> IntArray:
     )
 
 
-def _readable(x: Any) -> int:
+def _most_that_choose(x: Any) -> int:
     """How many samples choose at most: MOST, or of features on disk fewer, if so many would take half of HACE_MAX_MEMORY."""
     return min(MOST, max(1, max_memory() // (8 * x.shape[1]))) if isinstance(x, RowsOnDisk) else MOST
 
 
-def _classes(rows: int, leaves: int) -> int:
-    """The most classes whose samples, at most MOST of them, stay within LOGITS."""
+def _classes(rows: int, leaves: int, most: int) -> int:
+    """The most classes whose samples, at most so many of them, stay within LOGITS."""
     all_samples = (LOGITS * leaves / rows) ** 0.5
-    fits = all_samples * rows / leaves <= MOST
-    return max(2, min(leaves, int(all_samples) if fits else LOGITS // MOST))
+    fits = all_samples * rows / leaves <= most
+    return max(2, min(leaves, int(all_samples) if fits else LOGITS // most))
 
 
 def _branches(h: Hierarchy, classes: int, rng: np.random.Generator) -> tuple[Hierarchy, np.ndarray]:

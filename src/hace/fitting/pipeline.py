@@ -22,9 +22,9 @@ from hace.fitting.inputs import Columns, Given, check_enough, in_memory, read
 from hace.fitting.large import bounded, sample_of, some
 from hace.fitting.model import Model, Tested
 from hace.fitting.new_samples import new_features
-from hace.fitting.place_of_use import split_for
+from hace.fitting.place_of_use import PlaceOfUse, split_for
 from hace.fitting.progress import Display
-from hace.fitting.splits import split_samples
+from hace.fitting.splits import Splits, split_samples
 from hace.fitting.training import Training, View
 from hace.fitting.twins import SEQUENCE, TIME, grouped, together
 from hace.fitting.verdict import findings_of
@@ -107,8 +107,8 @@ def fit(
         )
         report_progress("Reading", 0)
         made = groups if isinstance(groups, str) and groups in (TIME, SEQUENCE) else None
-        named = Columns(label, split, None if made else groups, columns, image, text, layer, obsm)
-        given = check_enough(read(data, y, hierarchy, named))
+        columns_of = Columns(label, split, None if made else groups, columns, image, text, layer, obsm)
+        given = check_enough(read(data, y, hierarchy, columns_of))
         if made is not None:
             given = grouped(given, made)
         encoder = None
@@ -155,27 +155,11 @@ def fitted(
     executor: Executor | None = None,
 ) -> Model:
     """A model of samples with features; ``encoder``: what made them; ``new``: (P, d) where it will be used."""
-    h = given.hierarchy
-    whole = together(given)
-    given = replace(given, notes=(*whole.notes, *given.notes))
-    split = partial(split_samples, given.nodes, h, given.split, seed=seed)
-    place = None
-    kept_together = whole.groups
-    if new is None:
-        parts = split(whole.groups)
-    else:
-        progress("Splits like the new samples", 0)
-        seen = View.of(given.x, given.standardised)
-        fixed = given.groups is not None or (given.split is not None and len(set(given.split)) > 1)
-        place = split_for(seen(new), seen(given.x), given.nodes, split, whole.groups, fixed)
-        parts = place.parts
-        kept_together = place.groups
-        given = replace(given, notes=(*place.notes, *given.notes))
-    parts = bounded(parts, h, seed)
+    given, parts, kept_together, place = _divided(given, new, seed, progress)
     sample = sample_of(given, parts, kept_together, seed)
-    few = in_memory(sample.given.x[sample.parts.train])
-    view = View.of(few, given.standardised)
-    x = view(few)
+    choosing = in_memory(sample.given.x[sample.parts.train])
+    view = View.of(choosing, given.standardised)
+    x = view(choosing)
     count = itertools.count(1)
     choice = choose(
         x,
@@ -193,8 +177,8 @@ def fitted(
         if hasattr(given.x, "tocsr")
         else Nearness.of(in_memory(given.x[some(parts.train, given.x, seed)]), view.divisor)
     )
-    asked = Training(sample.given, sample.parts, view, x, choice.temperature, near, new, seed=seed)
-    training = asked
+    of_sample = Training(sample.given, sample.parts, view, x, choice.temperature, near, new, seed=seed)
+    training = of_sample
     if sample.given is not given:
         x = view(given.x[parts.train])
         training = Training(given, parts, view, x, choice.temperature, near, new, sample.share, seed)
@@ -204,10 +188,28 @@ def fitted(
     if len(parts.test) and not choice.is_flat:
         baseline = training.classifier(choice.flat)
     progress("Evaluating", 0)
-    findings = findings_of(training, asked, choice, clf, baseline, seed, place, kept_together)
+    findings = findings_of(training, of_sample, choice, clf, baseline, seed, place, kept_together)
     tested = None
     if len(parts.test):
         tested = Tested.of(clf, in_memory(given.x[parts.test]), given.nodes[parts.test])
     if given.features is not None:
         clf.feature_names_in_ = np.array(given.features, dtype=object)
     return Model(clf, findings, encoder, tested)
+
+
+def _divided(
+    given: Given, new: np.ndarray | None, seed: int, progress: Progress
+) -> tuple[Given, Splits, np.ndarray | None, PlaceOfUse | None]:
+    """The samples with what was noticed, their splits, what no split or fold may cut, and for `new` how these were chosen."""
+    h = given.hierarchy
+    whole = together(given)
+    given = replace(given, notes=(*whole.notes, *given.notes))
+    split = partial(split_samples, given.nodes, h, given.split, seed=seed)
+    if new is None:
+        return given, bounded(split(whole.groups), h, seed), whole.groups, None
+    progress("Splits like the new samples", 0)
+    view = View.of(given.x, given.standardised)
+    fixed = given.groups is not None or (given.split is not None and len(set(given.split)) > 1)
+    place = split_for(view(new), view(given.x), given.nodes, split, whole.groups, fixed)
+    given = replace(given, notes=(*place.notes, *given.notes))
+    return given, bounded(place.parts, h, seed), place.groups, place

@@ -44,7 +44,7 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
     unlabelled: str
     hierarchy_: Hierarchy
     classes_: np.ndarray
-    _reading: LabelReading  # of labels
+    _label_reading: LabelReading  # of labels
     _answers: AnswersFromScores
     _nearness: Nearness | None = None  # the training samples, for the similarity to the nearest one
 
@@ -72,7 +72,7 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
         """(samples, classes) logits in the order of ``classes_``: -inf outside the subset."""
         scores = self._scores_of(X)
         leaves = self._answers.prepared(scores, self._use()).leaves()
-        chosen = leaves[:, torch.from_numpy(self._reading.order)]
+        chosen = leaves[:, torch.from_numpy(self._label_reading.order)]
         if self.subset is not None and bool((chosen == -torch.inf).all()):
             raise ConfigError("subset must name at least one of the classes in labels. Got none of them.")
         return chosen
@@ -111,7 +111,9 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
         if self.hierarchy is None or np.isin(y, self.classes_).all():
             right = predicted == y
         else:
-            right = is_above(self.hierarchy_, self._reading(y), self._reading(predicted))
+            right = is_above(
+                self.hierarchy_, self._label_reading.nodes_of(y), self._label_reading.nodes_of(predicted)
+            )
         return float(np.average(right, weights=sample_weight))
 
     def predict_node(
@@ -242,7 +244,7 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
         scores = self._scores_of(X)
         y = np.asarray(y)
         check_consistent_length(scores.data, y)
-        return scores, self._reading(y)
+        return scores, self._label_reading.nodes_of(y)
 
     def guarantee(
         self,
@@ -314,7 +316,9 @@ class AnsweringClassifier(ClassifierMixin, BaseEstimator):
         nodes = np.full(len(given), -1)
         if known.any():
             labels = given[known]
-            nodes[known] = self._reading(np.array(labels.tolist()) if labels.dtype == object else labels)
+            nodes[known] = self._label_reading.nodes_of(
+                np.array(labels.tolist()) if labels.dtype == object else labels
+            )
         return nodes
 
     def evaluate(

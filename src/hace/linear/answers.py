@@ -135,7 +135,7 @@ class Answers(AnsweringClassifier):
         label_reading = (
             reading.read_classes(np.unique(y)) if h is None else reading.read_labels(y, h, self.labels)
         )
-        nodes = label_reading(y)
+        nodes = label_reading.nodes_of(y)
         fine = np.flatnonzero(label_reading.hierarchy.labels[nodes] >= 0)
         coarse = len(y) - len(fine)
         if not len(fine):
@@ -166,7 +166,7 @@ class Answers(AnsweringClassifier):
     ) -> None:
         """The fitted attributes; ``columns``: nodes of the scores' columns, None where their number tells."""
         h = self.hierarchy_ = label_reading.hierarchy
-        self._reading = label_reading
+        self._label_reading = label_reading
         self.classes_ = label_reading.classes
         self._columns = columns
         known = h.leaf_nodes if columns is None else columns
@@ -192,7 +192,7 @@ class Answers(AnsweringClassifier):
             if h is None
             else reading.read_labels(values, h, self.labels)
         )
-        columns = None if known is None else label_reading(values)
+        columns = None if known is None else label_reading.nodes_of(values)
         if columns is not None and len(np.unique(columns)) < len(columns):
             raise DataError("classes must name a node once each. Got one of them twice.")
         self.estimator_ = self.estimator

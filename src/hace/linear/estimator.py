@@ -205,7 +205,7 @@ class HACEClassifier(AnsweringClassifier):
         X, y = self._checked(X, y, reset=True)
         if hasattr(self, "coef_"):  # if training fails, old weights must not answer with new classes
             del self.coef_
-        self._read(y, None)
+        self._set_label_reading(y, None)
         self._calls = 0
         X, target, weight, trial, mean = self._prepare(X, y, sample_weight)
         if mean == 0:
@@ -216,9 +216,11 @@ class HACEClassifier(AnsweringClassifier):
         if self.optimizer == "lbfgs":
             dtype = torch.float32 if X.dtype == np.float32 and self.tol >= _SINGLE else torch.float64
             rows = LabelledFeatures(X, target, self.loss_, weight, dtype=dtype)
-            return self._take(converged_head(rows, trial, options, dtype=torch.float64), self._reading(y))
+            return self._take(
+                converged_head(rows, trial, options, dtype=torch.float64), self._label_reading.nodes_of(y)
+            )
         (head,) = fit_heads(X, target, [trial], options, seed=self._seed(), sample_weight=weight)
-        return self._take(head, self._reading(y))
+        return self._take(head, self._label_reading.nodes_of(y))
 
     @available_if(_has_epochs)
     def partial_fit(
@@ -246,16 +248,20 @@ class HACEClassifier(AnsweringClassifier):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         X, y = self._checked(X, y, reset=first)
         if first:
-            self._read(y, classes)
+            self._set_label_reading(y, classes)
             self._calls = 0
         elif classes is not None and not np.array_equal(np.unique(np.asarray(classes)), self.classes_):
             raise ValueError(f"classes={classes!r} is not what the first call to partial_fit said.")
         X, target, weight, trial, mean = self._prepare(X, y, sample_weight)
         if mean == 0:
             blank = torch.zeros(self.loss_.num_outputs, X.shape[1])
-            return self._take(FittedHead(blank, None, [], None, 0), self._reading(y)) if first else self
+            return (
+                self._take(FittedHead(blank, None, [], None, 0), self._label_reading.nodes_of(y))
+                if first
+                else self
+            )
         start = None
-        seen = self._reading(y)
+        seen = self._label_reading.nodes_of(y)
         if not first:
             weights = torch.from_numpy(self.coef_).float(), torch.from_numpy(self.intercept_).float()
             start = FittedHead(*weights, [], None, 0)
@@ -290,15 +296,17 @@ class HACEClassifier(AnsweringClassifier):
             self.n_features_in_ = X.shape[1]
         return X, np.asarray(y)
 
-    def _read(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
+    def _set_label_reading(self, y: np.ndarray, classes: Sequence[Any] | None) -> None:
         """Decide once what labels mean."""
         if self.hierarchy is None:
-            self._reading = reading.read_classes(np.unique(y if classes is None else np.asarray(classes)))
+            self._label_reading = reading.read_classes(
+                np.unique(y if classes is None else np.asarray(classes))
+            )
         else:
             seen = y if classes is None else np.concatenate([y, np.asarray(classes)])
-            self._reading = reading.read_labels(seen, as_hierarchy(self.hierarchy), self.labels)
-        self.hierarchy_ = self._reading.hierarchy
-        self.classes_ = self._reading.classes
+            self._label_reading = reading.read_labels(seen, as_hierarchy(self.hierarchy), self.labels)
+        self.hierarchy_ = self._label_reading.hierarchy
+        self.classes_ = self._label_reading.classes
         self._given = self.hierarchy
 
     def _prepare(
@@ -307,9 +315,9 @@ class HACEClassifier(AnsweringClassifier):
         """Features, targets of leaves or, if some are coarse, nodes, weights, the trial and the mean class weight."""
         check_choice("coarse_labels", self.coarse_labels, COARSE_LABELS)
         self.coarse_labels_ = self.coarse_labels
-        nodes = self._reading(y)
+        nodes = self._label_reading.nodes_of(y)
         own = None if weight is None else as_weights(weight, len(y)).numpy()
-        weight = reading.class_weighted(self.class_weight, self._reading, nodes, own)
+        weight = reading.class_weighted(self.class_weight, self._label_reading, nodes, own)
         labels = self.hierarchy_.labels[nodes]
         coarse = labels < 0
         if coarse.any() and self.coarse_labels == "drop":
@@ -447,7 +455,7 @@ class HACEClassifier(AnsweringClassifier):
         self._seen = np.unique(nodes)
         self._answers = AnswersFromScores(self.hierarchy_, self._seen)
         self._nearness = None
-        classes = self.hierarchy_.leaf_nodes[self._reading.order]
+        classes = self.hierarchy_.leaf_nodes[self._label_reading.order]
         self.unseen_classes_ = self.classes_[~np.isin(classes, self._seen)]
 
     def __sklearn_tags__(self) -> Any:
@@ -486,7 +494,7 @@ class HACEClassifier(AnsweringClassifier):
     def _labelled_scores(self, X: Any, y: Any) -> tuple[Scores, np.ndarray]:
         self._check_fitted()
         X, y = self._checked(X, y, reset=False)
-        return self._scores(self._linear(X)), self._reading(y)
+        return self._scores(self._linear(X)), self._label_reading.nodes_of(y)
 
     def save(self, path: str | Path) -> None:
         """Write the fitted classifier to a .safetensors file, from which no code can run.

@@ -69,7 +69,7 @@ class LabelReading:
         by_id = node < 0 and all(isinstance(known, str) for known in self.nodes)
         return node_of(self.hierarchy, str(label)) if by_id else node
 
-    def __call__(self, y: np.ndarray) -> IntArray:
+    def nodes_of(self, y: np.ndarray) -> IntArray:
         """Node indices of labels."""
         values, inverse = np.unique(y, return_inverse=True)
         nodes = np.array([self.node(value) for value in values.tolist()], dtype=np.int64)[inverse]

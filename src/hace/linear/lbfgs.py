@@ -176,6 +176,8 @@ class _Objective:
     Without path sums V are the outputs. With them the classes have W = U A', and V is such that W = V L', with L L' = A A':
     the smallest U behind a W is as long as V, so the minimum is the same, in one column per class. Where A A' is too large to
     factorise, V are the outputs U, and are summed before any sample is seen.
+
+    With path sums ``_node_head`` is the loss's head over nodes, which sums them; ``_path_factor`` is L, where it is known.
     """
 
     def __init__(self, rows: LabelledFeatures, loss: HierarchicalLoss, decay: float, bias: bool) -> None:
@@ -185,9 +187,9 @@ class _Objective:
         self._loss = loss
         self.dtype = rows.like.dtype
         self.measures = True
-        self._summed = self._root = None
+        self._node_head = self._path_factor = None
         if loss.head.path_sums is not None and loss.hierarchy.num_nodes > loss.hierarchy.num_leaves:
-            self._summed = loss.head
+            self._node_head = loss.head
             self._loss = loss.reduced_by("none")  # a copy: the loss keeps its head
             self._loss.head = Head(loss.hierarchy, "leaves")
             self._factorise(loss.hierarchy.num_leaves)
@@ -202,25 +204,27 @@ class _Objective:
     def _factorise(self, classes: int) -> None:
         """L, and what leads from W back to U, unless that costs more than it saves."""
         samples, width = self._rows.x.shape
-        if self._summed is None or classes > _DENSE or 10 * classes**2 > samples * width:
+        if self._node_head is None or classes > _DENSE or 10 * classes**2 > samples * width:
             return
-        paths = self._summed.leaf_logits(torch.eye(self._summed.num_outputs, dtype=torch.float64))  # A'
-        self._root = torch.linalg.cholesky(paths.T @ paths)
-        self._behind = torch.cholesky_solve(paths.T, self._root)  # (A A')^-1 A
-        self._inverse = torch.linalg.solve_triangular(self._root, torch.eye(classes).double(), upper=False)
+        paths = self._node_head.leaf_logits(torch.eye(self._node_head.num_outputs, dtype=torch.float64))  # A'
+        self._path_factor = torch.linalg.cholesky(paths.T @ paths)
+        self._behind = torch.cholesky_solve(paths.T, self._path_factor)  # (A A')^-1 A
+        self._inverse = torch.linalg.solve_triangular(
+            self._path_factor, torch.eye(classes).double(), upper=False
+        )
 
     def inside(self, head: Tensor) -> Tensor:
         """V of outputs (d + 1, C)."""
         point = head.clone()
-        if self._root is not None and self._summed is not None:
-            point = self._summed.leaf_logits(head) @ self._inverse.T
+        if self._path_factor is not None and self._node_head is not None:
+            point = self._node_head.leaf_logits(head) @ self._inverse.T
         point[-1] += self._mean @ point[:-1]
         return point
 
     def outputs(self, point: Tensor) -> Tensor:
         """Outputs (d + 1, C) of V."""
         head = self._uncentred(point)
-        return head if self._root is None else head @ self._root.T @ self._behind
+        return head if self._path_factor is None else head @ self._path_factor.T @ self._behind
 
     def _uncentred(self, point: Tensor) -> Tensor:
         head = point.clone()
@@ -229,7 +233,9 @@ class _Objective:
 
     def steepest(self, gradient: Tensor) -> float:
         """The largest entry of the gradient; with V = W L'^-1, of that with respect to W."""
-        return float((gradient if self._root is None else self._product(gradient, self._inverse)).abs().max())
+        return float(
+            (gradient if self._path_factor is None else self._product(gradient, self._inverse)).abs().max()
+        )
 
     def _product(self, a: Tensor, b: Tensor) -> Tensor:
         """A product in the precision of the features."""
@@ -249,18 +255,18 @@ class _Objective:
 
     def _layer(self, outer: Tensor) -> Tensor:
         """Weights and bias (d + 1, columns) that the features are multiplied by, from V on uncentred features."""
-        if self._root is not None:
-            return self._product(outer, self._root.T)
-        if self._summed is None:
+        if self._path_factor is not None:
+            return self._product(outer, self._path_factor.T)
+        if self._node_head is None:
             return outer
         with torch.enable_grad():
-            return self._summed.leaf_logits(outer.requires_grad_())
+            return self._node_head.leaf_logits(outer.requires_grad_())
 
     def _back_through_layer(self, slope: Tensor, layer: Tensor, outer: Tensor) -> Tensor:
         """The gradient with respect to V, from that with respect to :meth:`_layer`'s."""
-        if self._root is not None:
-            return self._product(slope, self._root).double()
-        if self._summed is None:
+        if self._path_factor is not None:
+            return self._product(slope, self._path_factor).double()
+        if self._node_head is None:
             return slope
         with torch.enable_grad():  # a scalar: torch imports sympy to check the shape of anything else
             (gradient,) = torch.autograd.grad((layer * slope).sum(), outer)
@@ -308,27 +314,26 @@ class _Objective:
         if self._rows.weight is not None:
             # Weights act once, as if a sample occurred that often: they are in the gradient already.
             own = gradient / self._rows.weight[part, None].clamp(min=_FLOOR)
-        return (gradient * own).sum(dim=0) if self._root is None else gradient.T @ own
+        return (gradient * own).sum(dim=0) if self._path_factor is None else gradient.T @ own
 
     def preconditioner(self) -> Callable[[Tensor], Tensor]:
-        """The inverse of S (x) C + weight_decay I, with C as the last point had it; S is known in its principal axes only."""
+        """About the inverse of the curvature S (x) C + weight_decay I.
+
+        S holds the second moments of the features, known in their principal axes only: the spread along each, and one number
+        for all other directions. C holds those of the loss's gradient by output, as the last point had them.
+        """
         if self._curvature is None:  # a first step of length 1; what follows scales itself
             scale = 1 / max(self._length, np.finfo(float).tiny)
             return lambda gradient: gradient * scale
-        basis = None
-        classes = self._curvature
-        if self._root is not None:
-            turned = self._root.T @ self._curvature.double() @ self._root
-            classes, basis = torch.linalg.eigh(turned)
-        elif self._summed is not None:
-            classes = classes.mean()  # of leaves, where V has a column for each node
-        classes = classes.double().clamp(min=0)
-        along = self._spread[:, None] * classes + self._decay
-        rest = self._rest * classes + self._decay
+        curvature, basis = self._curvature_in_its_basis(self._curvature)
+        along = self._spread[:, None] * curvature + self._decay
+        across = self._rest * curvature + self._decay
         # Nothing penalises the bias: where the loss does not mind a shift, a number per column would make it drift.
-        bias = classes.mean() if basis is None else classes + self._decay
+        bias = curvature.mean() if basis is None else curvature + self._decay
         largest = max(float(along.max()), float(bias.max()))
-        along, rest, bias = ((largest / (t + _FLOOR * largest)).float() for t in (along, rest, bias))
+        by_axis, elsewhere, by_bias = (
+            (largest / (value + _FLOOR * largest)).float() for value in (along, across, bias)
+        )
         basis = None if basis is None else basis.float()
         axes = self._axes.float()
 
@@ -337,9 +342,21 @@ class _Objective:
             length = max(float(gradient.norm()), np.finfo(float).tiny)
             turned = (gradient / length).float()
             turned = turned if basis is None else turned @ basis
-            out = turned * rest
-            out[:-1].addmm_(axes, (axes.T @ turned[:-1]) * (along - rest))
-            out[-1] = turned[-1] * bias
+            out = turned * elsewhere
+            out[:-1].addmm_(axes, (axes.T @ turned[:-1]) * (by_axis - elsewhere))
+            out[-1] = turned[-1] * by_bias
             return (out if basis is None else out @ basis.T).double().mul_(length / largest)
 
         return apply
+
+    def _curvature_in_its_basis(self, curvature: Tensor) -> tuple[Tensor, Tensor | None]:
+        """The curvature of each column of V, and the basis (K, K) in which it is diagonal; None: as V is."""
+        basis = None
+        if self._path_factor is not None:  # of all pairs of classes
+            products = self._path_factor.T @ curvature.double() @ self._path_factor
+            curvature, basis = torch.linalg.eigh(products)
+        elif (
+            self._node_head is not None
+        ):  # of classes, where V has a column for each node: one number for all
+            curvature = curvature.mean()
+        return curvature.double().clamp(min=0), basis

@@ -59,7 +59,7 @@ def classifier_parts(clf: HACEClassifier) -> tuple[dict[str, torch.Tensor], dict
     """The tensors and the document of a classifier's file."""
     model, document = _model(clf)
     document["estimator"] = _record(clf)
-    tensors = {**model.network.state_dict(), "order": torch.from_numpy(clf._reading.order)}
+    tensors = {**model.network.state_dict(), "order": torch.from_numpy(clf._label_reading.order)}
     if clf._nearness is not None:
         tensors |= {name: torch.from_numpy(array) for name, array in clf._nearness.arrays(_NEAR).items()}
     return tensors, document
@@ -127,7 +127,9 @@ def _record(clf: HACEClassifier) -> dict[str, Any]:
             f"Labels must be strings, numbers or booleans to be saved. Got {clf.classes_.dtype}."
         )
     params = clf.get_params(deep=False)
-    positions = clf.hierarchy is not None and not any(isinstance(label, str) for label in clf._reading.nodes)
+    positions = clf.hierarchy is not None and not any(
+        isinstance(label, str) for label in clf._label_reading.nodes
+    )
     return {
         "version": __version__,
         "params": {name: _json_value(value, name) for name, value in params.items() if name != "hierarchy"},
@@ -200,9 +202,9 @@ def _restored(
     record = document["estimator"]
     params = {name: _restored_param(value) for name, value in record["params"].items()}
     clf = kind(h if record["given"] else None, **params)
-    clf._reading = _reading(record, np.array(arrays["order"], dtype=np.int64), h)
-    clf.hierarchy_ = clf._reading.hierarchy
-    clf.classes_ = clf._reading.classes
+    clf._label_reading = _reading(record, np.array(arrays["order"], dtype=np.int64), h)
+    clf.hierarchy_ = clf._label_reading.hierarchy
+    clf.classes_ = clf._label_reading.classes
     clf._given = clf.hierarchy
     clf.loss_name_ = str(record["loss_name"])
     check_choice("labels", record["labels"], ("leaves", "nodes"))

@@ -246,24 +246,26 @@ class Training:
         config = self.config
         group = self.group
         size = self.sizes[self.batch]
-        counts = counted(size, group.rank, group.world) > 0
+        is_real = counted(size, group.rank, group.world) > 0  # else a sample stands in for an empty share
         torch.manual_seed(step_seed(config.seed, self.step, group.rank))  # of mixing, dropout, depth
         x, y = self._mix(x, y)
         x = self._laid_out(x)
         for part in self.optimizer.param_groups:
             part["lr"] = self.rate(self.step)
         self.optimizer.zero_grad(set_to_none=True)
-        sums = torch.zeros(3, device=group.device)
+        sums = torch.zeros(3, device=group.device)  # loss, right answers, labels that are classes
         parts = list(zip(x.chunk(config.accumulate), y.chunk(config.accumulate), strict=True))
         for i, (images, targets) in enumerate(parts):
             with group.unsynced(self.parallel, last=i == len(parts) - 1):
                 with self._autocast():
                     z = self._outputs(images)
-                    value = self.loss(z, targets) * (len(images) * counts)
+                    value = self.loss(z, targets) * (len(images) * is_real)
                 # The processes' gradients are averaged: the sum over all samples, divided by their number.
                 self.scaler.scale(value * (group.world / size)).backward()
             with torch.no_grad():
-                sums += torch.stack([value.detach(), *(c * counts for c in self._correct(z, targets))])
+                sums += torch.stack(
+                    [value.detach(), *(count * is_real for count in self._correct(z, targets))]
+                )
         if config.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
             nn.utils.clip_grad_norm_(self.model.parameters(), config.clip_norm)
@@ -322,9 +324,9 @@ class Training:
         """Loss and accuracy on held-out samples."""
         sums = torch.zeros(3, device=self.group.device)
         for size, z, y in self._forward(samples):
-            counts = counted(size, self.group.rank, self.group.world) > 0
+            is_real = counted(size, self.group.rank, self.group.world) > 0
             terms = [self.loss(z, y) * len(y), *self._correct(z, y)]
-            sums += torch.stack([term * counts for term in terms])
+            sums += torch.stack([term * is_real for term in terms])
         loss, correct, count = self.group.add_up(sums).tolist()
         self._check_finite(np.isfinite(loss), self.epoch + 1)
         return {"val_loss": loss / len(samples), "val_accuracy": correct / count if count else None}
