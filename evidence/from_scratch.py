@@ -116,6 +116,7 @@ def _equal_rates(dataset: str, seeds: tuple[int, ...]) -> Iterator[Planned]:
         for lr in (0.2, 0.1):
             yield Planned(dataset, "cross_entropy", None, lr, seed)
             yield Planned(dataset, "hace", 0.5, lr, seed)
+    for seed in seeds:
         yield Planned(dataset, "hace_shuffled", 0.5, 0.2, seed)
 
 
