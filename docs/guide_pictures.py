@@ -430,28 +430,6 @@ def metrics() -> Figure:
     return figure
 
 
-def groups() -> Figure:
-    """False answers on new recordings under each guarantee of the table of frog calls."""
-    page = (DOCS.parent / "evidence" / "guarantees.md").read_text(encoding="utf-8")
-    rows = re.search(r"^\| calibrated on .*?\n\n", page, re.DOTALL | re.MULTILINE)
-    assert rows
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in rows[0].strip().splitlines()[2:]]
-    figure, axes = plt.subplots(figsize=(8.6, 2.9))
-    for i, (_, guarantee, false, *_) in enumerate(cells):
-        limit = re.search(r"at most (\d+)%", guarantee)
-        assert limit
-        value, most = float(false), float(limit[1])
-        axes.barh(i, value, 0.6, color=RED if value > most else TEAL)
-        axes.plot([most, most], [i - 0.42, i + 0.42], color=INK, lw=2)
-        axes.text(max(value, most) + 0.4, i, f"{value:g}%", va="center", fontsize=9)
-    axes.set_yticks(range(len(cells)), [f"{c[0]}: {c[1].split(') ')[-1]}" for c in cells])
-    axes.invert_yaxis()
-    axes.set_xlim(0, 24)
-    axes.set_xlabel("false answers on new recordings, % of syllables (line: what was guaranteed)")
-    axes.spines[["top", "right"]].set_visible(False)
-    return figure
-
-
 PICTURES: dict[str, Callable[[], Figure | None]] = {
     f.__name__: f
     for f in (
@@ -465,7 +443,6 @@ PICTURES: dict[str, Callable[[], Figure | None]] = {
         probing,
         deployment,
         integrations,
-        groups,
         peers,
         groceries,
         decisions,

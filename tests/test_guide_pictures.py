@@ -17,7 +17,6 @@ QUICK = [
     "threshold",
     "coarse_labels",
     "segments",
-    "groups",
     "peers",
     "decisions",
     "metrics",

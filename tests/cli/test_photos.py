@@ -236,7 +236,7 @@ def test_other_data_must_fit_the_run(seasons: tuple[Path, str], capsys: pytest.C
         assert said in capsys.readouterr().err
     assert cli.main(["evaluate", run, "--samples", f"{folder}/features"]) == 0
     assert cli.main(["calibrate", run, "--coarse", "count"]) == 2
-    assert "which was trained on those labelled above the classes" in capsys.readouterr().err
+    assert "which was trained on its samples labelled above the classes" in capsys.readouterr().err
 
 
 COMPOSED, TWO = "Rabenkr\u00e4he", "Rabenkra\u0308he"  # as a list has it, and as a Mac names a folder

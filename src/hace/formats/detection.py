@@ -127,7 +127,7 @@ def is_code_table(start: FileStart) -> bool:
     if not start.name.lower().endswith((".txt", ".bin", ".dat")):
         return False
     mark = next((mark for mark in (*OTHER_MARKS, ",") if mark in start.first), None)
-    if mark is None or PATH_MARK in start.first:
+    if mark is None or PATH_MARK in start.first or is_speciesnet(start) or is_lineages(start):
         return False
     columns = columns_of([cell.strip('"') for cell in start.first.split(mark)])
     if columns.id >= 0 and columns.is_enough:

@@ -370,7 +370,7 @@ def test_records_without_predictions_still_make_a_report(tmp_path: Path) -> None
     text = to_page(
         build_document(Results(records), About("bare"), draw=False), ("hace", "cross_entropy"), "1"
     )
-    assert "No run keeps predictions" in text
+    assert "No run kept its predictions" in text
     assert "without an interval" in text
 
 

@@ -167,7 +167,7 @@ UNREADABLE = {
     "no text": (lambda folder: (folder / "run.json").write_bytes(b"\xff\xfe"), "is not valid JSON"),
     "no data": (change("run.json", data=None), "does not say which data"),
     "another id": (change("run.json", id="0" * 16), "its id 0000000000000000"),
-    "another rate": (change("config.json", lr=7.0), "not those of its id"),
+    "another rate": (change("config.json", lr=7.0), "do not match its id"),
     "a bad rate": (change("config.json", lr=-7.0), "does not fit this version"),
     "another run's manifest": (change("manifest.json", id="0" * 16), "belongs to another run"),
     "a manifest of nothing": (change("manifest.json", files={}), "belongs to another run, or is damaged"),
