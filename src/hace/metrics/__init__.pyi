@@ -80,7 +80,7 @@ def hierarchical_distance_at(
     target: Any,
     hierarchy: Hierarchy,
     k: int = 1,
-    distance: str = 'lca_height',
+    distance: str = "lca_height",
     **forms: Unpack[ScoreForms],
 ) -> Tensor:
     """HD@k: mean distance from the truth to each of the k best leaves, over all samples and all k.
@@ -117,7 +117,7 @@ def hierarchical_prf(
     preds: Any,
     target: Any,
     hierarchy: Hierarchy,
-    average: str = 'micro',
+    average: str = "micro",
     **forms: Unpack[ScoreForms],
 ) -> PRF:
     """Precision, recall and F1 of ancestor sets A (answer) and B (truth), including the nodes and excluding the root.
@@ -144,7 +144,7 @@ def information_prf(
     preds: Any,
     target: Any,
     hierarchy: Hierarchy,
-    average: str = 'macro',
+    average: str = "macro",
     **forms: Unpack[ScoreForms],
 ) -> PRF:
     """Precision, recall and F1 in bits, with I(v) = -log2(share of the leaves under v).
