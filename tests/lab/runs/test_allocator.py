@@ -12,9 +12,10 @@ import pytest
 from hace import cli
 
 FAULTS = """
-import resource, sys
+import ctypes, resource
 import numpy as np
 {setup}
+ctypes.CDLL(None).prctl(41, 1, 0, 0, 0)  # PR_SET_THP_DISABLE: how many huge pages there are depends on what else runs
 for _ in range(3):
     np.ones(8_000_000)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
